@@ -88,7 +88,7 @@ class EmulatedModule:
 class EmulatedLaunch:
     """The buffers of one launch, and a `Machine` for `choose`.
 
-    ``_by_address`` maps the address of host memory to the array that owns it and its buffer.
+    ``_by_memory`` maps address and size of host memory to the array that owns it and its buffer.
     """
 
     limits: tuple[Triple, Triple] = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))
@@ -96,7 +96,7 @@ class EmulatedLaunch:
     def __init__(self, of: EmulatedModule) -> None:
         self._of = of
         self._space: AddressSpace = of.module.loaded.space
-        self._by_address: dict[int, tuple[np.ndarray[Any, Any], MemoryObject]] = {}
+        self._by_memory: dict[tuple[int, int], tuple[np.ndarray[Any, Any], MemoryObject]] = {}
 
     # --- arguments ---------------------------------------------------------------------------------------------
 
@@ -111,22 +111,29 @@ class EmulatedLaunch:
         while isinstance(owner.base, np.ndarray):
             owner = cast("np.ndarray[Any, Any]", owner.base)
         address = owner.ctypes.data
-        found = self._by_address.get(address)
+        found = self._by_memory.get((address, owner.nbytes))
         if found is None:
+            self._check_alone(address, address + owner.nbytes)
             buffer = self._space.allocate("buffer", "global", owner.nbytes)
             buffer.fill_from(ctypes.string_at(address, owner.nbytes))
             buffer.written = None
-            found = self._by_address[address] = owner, buffer
+            found = self._by_memory[address, owner.nbytes] = owner, buffer
         base = found[1].base
         offset = array.ctypes.data - address if array.nbytes else 0
         return Pointer(base + offset, Extent(base, base + found[1].nbytes))
 
+    def _check_alone(self, first: int, last: int) -> None:
+        """Raise `TypeError` for host memory that is in part that of another buffer. The two would not alias."""
+        for address, nbytes in self._by_memory:
+            if first < address + nbytes and address < last:
+                raise TypeError("an array shares memory with another one, and neither owns it")
+
     def end(self) -> None:
         """Copy all buffers to their arrays, and free them."""
-        for owner, buffer in self._by_address.values():
+        for owner, buffer in self._by_memory.values():
             ctypes.memmove(owner.ctypes.data, buffer.bytes[: owner.nbytes].tobytes(), owner.nbytes)
             self._space.free(buffer)
-        self._by_address.clear()
+        self._by_memory.clear()
 
     # --- launching ---------------------------------------------------------------------------------------------
 

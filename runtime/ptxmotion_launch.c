@@ -21,6 +21,8 @@ typedef __int128 wide;
 #define STACK 64
 #define MAX_EXTENTS 64
 #define MAX_EXTRA 64
+/* Different ranges of a kernel whose addresses are computed once in a launch. Further ones are computed at each use. */
+#define MAX_RANGES 32
 #define MAX_PARAMETERS 4096
 /* Occupancies that are kept for a kernel. Others are asked of the driver at each launch. */
 #define MAX_SHAPES 64
@@ -149,6 +151,7 @@ struct range {
     uint16_t pointer;
     uint8_t is_whole;
     struct expression from, to;
+    uint8_t slot; /* the index of its addresses in `facts.ranges`; equal ranges of a kernel share one. MAX_RANGES: none */
 };
 
 struct condition {
@@ -196,6 +199,8 @@ struct ptxmotion_kernel {
     struct version *versions;
     uint32_t version_count;
     int extent_count;
+    const struct range *ranges[MAX_RANGES];
+    uint8_t range_count;
     struct shape *shapes;
     uint32_t shape_count;
     uint64_t generation;
@@ -451,6 +456,24 @@ static void read_range(struct reader *reader, ptxmotion_kernel *kernel, struct r
     }
 }
 
+static int is_same_expression(const struct expression *one, const struct expression *other)
+{
+    return one->size == other->size && (one->size == 0 || memcmp(one->code, other->code, one->size) == 0);
+}
+
+/* Gives a range the slot of an equal one, or a new one. `range` must stay where it is. */
+static void find_slot(ptxmotion_kernel *kernel, struct range *range)
+{
+    for (range->slot = 0; range->slot < kernel->range_count; range->slot++) {
+        const struct range *other = kernel->ranges[range->slot];
+        if (other->pointer == range->pointer && other->is_whole == range->is_whole &&
+            is_same_expression(&other->from, &range->from) && is_same_expression(&other->to, &range->to))
+            return;
+    }
+    if (range->slot < MAX_RANGES)
+        kernel->ranges[kernel->range_count++] = range;
+}
+
 static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct version *version)
 {
     version->entry = name(reader);
@@ -462,8 +485,11 @@ static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct
         if (condition->kind == HOLDS) {
             condition->expression = read_expression(reader, kernel);
         } else if (condition->kind == INSIDE || condition->kind == DISJOINT) {
-            for (int i = 0; i < condition->kind; i++)
+            for (int i = 0; i < condition->kind && !reader->failed; i++) {
                 read_range(reader, kernel, &condition->ranges[i]);
+                if (!reader->failed)
+                    find_slot(kernel, &condition->ranges[i]);
+            }
         } else if (!reader->failed) {
             reader->failed = PTXMOTION_DAMAGED;
         }
@@ -708,6 +734,10 @@ struct facts {
     struct {
         wide begin, end;
     } extents[MAX_EXTENTS];
+    uint8_t range_states[MAX_RANGES];
+    struct {
+        wide first, last;
+    } ranges[MAX_RANGES];
 };
 
 static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct version *version, uint32_t threads,
@@ -982,8 +1012,7 @@ static int evaluate(struct facts *facts, const struct expression *expression, wi
     return 1;
 }
 
-/* The addresses of a range. Returns whether they are known. */
-static int addresses(struct facts *facts, const struct range *range, wide *first, wide *last)
+static int find_addresses(struct facts *facts, const struct range *range, wide *first, wide *last)
 {
     if (range->is_whole) {
         int slot = extent_of(facts, range->pointer);
@@ -997,6 +1026,22 @@ static int addresses(struct facts *facts, const struct range *range, wide *first
     if (!evaluate(facts, &range->from, first) || !is_in_range(*first += pointer))
         return 0;
     return evaluate(facts, &range->to, last) && is_in_range(*last += pointer);
+}
+
+/* The addresses of a range. Returns whether they are known. */
+static int addresses(struct facts *facts, const struct range *range, wide *first, wide *last)
+{
+    uint8_t slot = range->slot;
+    if (slot >= MAX_RANGES)
+        return find_addresses(facts, range, first, last);
+    if (facts->range_states[slot] == NOT_READ)
+        facts->range_states[slot] =
+            find_addresses(facts, range, &facts->ranges[slot].first, &facts->ranges[slot].last) ? KNOWN : UNKNOWN;
+    if (facts->range_states[slot] == UNKNOWN)
+        return 0;
+    *first = facts->ranges[slot].first;
+    *last = facts->ranges[slot].last;
+    return 1;
 }
 
 /* PTXMOTION_TAKEN, PTXMOTION_FALSE or PTXMOTION_UNDECIDABLE. */
@@ -1287,6 +1332,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.flags = flags;
     facts.warps = -2;
     memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
+    memset(facts.range_states, NOT_READ, kernel->range_count);
     for (uint32_t i = 0; i < last; i++) {
         uint32_t failed = UINT32_MAX;
         int reason = common;

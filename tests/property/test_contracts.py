@@ -25,10 +25,11 @@ from contract_suites import differences_under_contract
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.access_ranges import AccessRange, AccessRanges
-from ptxmotion.contract import Contract, Disjoint, Holds, Launch, Range, Undecidable, holds, loads
+from ptxmotion.contract import Condition, Contract, Disjoint, Holds, Launch, Range, Undecidable, holds, loads
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
 from ptxmotion.suites.registry import benchmarks, find
+from ptxmotion.versions import inside
 from random_affine_kernels import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
@@ -48,7 +49,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "share" in metafunc.fixturenames:
         count = int(metafunc.config.getoption("--fuzz-n") or 0)
         metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
-
 
     if "program" in metafunc.fixturenames:
         every = [each.fullname for each in benchmarks()]
@@ -152,6 +152,10 @@ def test_programs_compute_the_same_under_their_contracts(program: str) -> None:
     assert program not in QUICK or any(taken.keys() - {""}), "no launch took a version"
 
 
+#: Whether a condition holds. A test replaces it.
+are_met = holds
+
+
 # --- versions --------------------------------------------------------------------------------------------------------
 
 
@@ -186,13 +190,15 @@ def wrong_versions(seed: int, tally: Tally) -> list[str]:
             continue
         plain = after.run("k", launch, seed)
         wrong += complaint("k", given, plain)
-        taken = [each for each in versions[:-1] if all(holds(one, plain.launch) for one in each.requires)]
+        taken = [each for each in versions[:-1] if all(are_met(one, plain.launch) for one in each.requires)]
         for entry, what in {each.entry: each.description for each in taken}.items():
             # A load that is executed early may read what another thread writes. Then its value is not used.
             benign = {"race", "same-value-race"} if "inside" in what else set[str]()
             wrong += complaint(entry, given, after.run(entry, launch, seed), benign)
         if taken:
             tally.add(f"taken: {taken[0].description}")
+        elif all("inside" in each.description for each in versions[:-1]):
+            tally.add("refused, hoisted loads only")
         else:
             is_safe = are_apart(kernel.ptx, result.contract, given)
             tally.add("refused, safe" if is_safe else "refused, not safe")
@@ -258,3 +264,29 @@ def are_apart(ptx: str, contract: Contract, done: Done) -> bool:
         for one, two in pairs
         for writes, also in ((True, True), (True, False), (False, True))
     )
+
+
+# --- the tests notice what is assumed wrongly ------------------------------------------------------------------------
+
+
+def is_noticed(seeds: range) -> bool:
+    """Whether a version of one of the kernels of ``seeds`` computes something else or faults."""
+    return any(wrong_versions(seed, Tally()) for seed in seeds)
+
+
+@pytest.mark.slow
+def test_overlaps_that_count_as_disjoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_disjoint(condition: Condition, launch: Launch) -> bool:
+        return isinstance(condition, Disjoint) or holds(condition, launch)
+
+    monkeypatch.setattr(sys.modules[__name__], "are_met", all_disjoint)
+    assert is_noticed(range(120))
+
+
+@pytest.mark.slow
+def test_missing_conditions_for_hoisted_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def only_needs(known: AccessRange, size: int) -> list[Holds]:
+        return [Holds(need) for need in known.needs]
+
+    monkeypatch.setattr(inside, "_inside", only_needs)
+    assert is_noticed(range(120))

@@ -241,6 +241,18 @@ def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
     assert entries(driver) == [entry]
 
 
+@pytest.mark.parametrize(("last", "entry"), [(64, "k_1"), (65, "k")])
+def test_many_ranges(last: int, entry: str) -> None:
+    """More different ranges than are kept in a launch, each of them twice; the last one decides."""
+    driver = driver_of()
+    stops = [*range(1, 41), last]
+    conditions = [Inside(Range(0, Number(0), Number(stop))) for stop in [*stops, *stops]]
+    kernel = bound(driver, conditions=conditions)
+    launch(kernel)
+    assert entries(driver) == [entry]
+    assert kernel.condition_counts(0, 40) == (int(last > 64), 0)
+
+
 def test_disjoint_from_an_empty_range() -> None:
     driver = driver_of()
     condition = Disjoint(Range(0, parse("5"), parse("5")), Range(1, parse("0"), parse("4")))

@@ -147,6 +147,18 @@ def test_a_program_without_the_contract_launches_the_kernel() -> None:
     assert (y == result).all()
 
 
+@pytest.mark.parametrize(("start", "count"), [(0, 40), (16, 40)])
+def test_arrays_that_share_memory_without_an_owner_are_refused(start: int, count: int) -> None:
+    """Two arrays over one `bytearray` would get two buffers, and would not alias on the emulator."""
+    memory = bytearray(400)
+    x = np.frombuffer(memory, np.float32, THREADS + N - 1)
+    y = np.frombuffer(memory, np.float32, count, start)
+    with pytest.raises(TypeError, match="shares memory with another"):
+        launched(kernel(), y, x)
+    again = np.frombuffer(memory, np.float32, THREADS + N - 1)
+    assert launched(kernel(), again, x) == ITSELF
+
+
 # --- contracts that cannot be used -----------------------------------------------------------------------------------
 
 
