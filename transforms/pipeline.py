@@ -9,7 +9,6 @@ pass that broke it; a kernel with an unknown branch instruction is not changed.
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract
 from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
-from .code_motion.branch_divergence import divergent_blocks
+from .code_motion.branch_divergence import agree, divergent_blocks
 from .passes import is_built_in, passes_of
 from .remarks import Remarks
 
@@ -182,8 +181,7 @@ class KernelTransform:
         if not all(map(is_built_in, self.passes)):
             return self._run_passes(module, kernel, facts, remarks)
         because = "the passes of this package keep the conditional branches, and the conditions keep their values"
-        # A pass may give one register to equal values of several paths. Then the recomputed fact is less precise.
-        with facts.preserve(divergent_blocks, because=because, agrees=operator.le):
+        with facts.preserve(divergent_blocks, because=because, agrees=agree):
             return self._run_passes(module, kernel, facts, remarks)
 
     def _run_passes(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:

@@ -13,7 +13,7 @@ from ...analysis.graph.control_dependence import ENTRY
 from ...analysis.manager import Facts
 from ...ptx import Block
 
-__all__ = ["BranchDivergence", "Contexts", "divergent_blocks"]
+__all__ = ["BranchDivergence", "Contexts", "agree", "divergent_blocks"]
 
 
 def divergent_blocks(facts: Facts) -> frozenset[Block]:
@@ -21,6 +21,16 @@ def divergent_blocks(facts: Facts) -> frozenset[Block]:
     valid where blocks are inserted."""
     blocks = facts.cfg.blocks
     return frozenset([blocks[number] for number in facts.expected_divergence.divergent_branches])
+
+
+def agree(preserved: frozenset[Block], recomputed: frozenset[Block]) -> bool:
+    """Whether a preserved `divergent_blocks` may be kept although a new one may differ.
+
+    Both contain every branch that really diverges, since the conditions keep their values. A pass may make the analysis
+    less precise (equal values of several paths get one register) or more precise (a loaded value is taken from a
+    register). If the two sets differ in both directions, the fact is reported as not preserved.
+    """
+    return preserved <= recomputed or recomputed <= preserved
 
 
 class BranchDivergence:
