@@ -42,7 +42,10 @@ def _put(module: Module, kernel: Kernel, outcome: Versioned) -> list[Version]:
         name = entry_name(module, kernel, candidate.kernel)
         position = next(number for number, item in enumerate(module.items) if item is kernel)
         module.items.insert(position, renamed(candidate.kernel, name))
-        versions += [Version(name, requires, description=what) for what, requires in candidate.requires.items()]
+        versions += [
+            Version(name, requires, candidate.prefer_when, description=what)
+            for what, requires in candidate.requires.items()
+        ]
     return versions
 
 

@@ -24,6 +24,7 @@ from ..analysis.memory.assumptions import Assumptions
 from ..analysis.memory.points_to import is_pointer_parameter
 from ..contract import Condition
 from ..contract.conditions import expressions_of
+from ..contract.expressions import Expression, parse
 from ..cost import gain, is_better
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
@@ -53,6 +54,10 @@ REASONS: dict[str, str] = {
 #: The passes that hoist loads above the branches that decide about them, as the thesis does.
 HOISTING = "ssrqp:paper=true"
 
+#: When a version with hoisted loads is preferred. It issues more instructions, and overlaps the latencies of its loads.
+#: That gains where few warps share a scheduler. Where there are many, they hide the latencies of each other.
+FEW_WARPS = parse("warps_per_scheduler <= 4")
+
 #: Optimizes kernels of a module in place with passes, under a promise.
 Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
 
@@ -61,12 +66,13 @@ Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
 class Candidate:
     """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
     valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint. ``gain``: what the gate
-    found, in words."""
+    found, in words. ``prefer_when``: when it is expected to be faster; None means always."""
 
     kernel: Kernel
     requires: Mapping[str, tuple[Condition, ...]]
     pairs: frozenset[Pair]
     gain: str = ""
+    prefer_when: Expression | None = None
 
 
 @dataclass(frozen=True)
@@ -194,7 +200,7 @@ class VersionSearch:
             f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)
             for what, conditions in alternatives.items()
         }
-        return Candidate(kernel, requires, pairs, gained), ""
+        return Candidate(kernel, requires, pairs, gained, FEW_WARPS), ""
 
     def _judged(self, name: str, base: Kernel, kernel: Kernel) -> tuple[str, str]:
         """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string, and what it gains."""

@@ -313,6 +313,9 @@ def test_a_load_rises_where_its_range_is_compared() -> None:
     (inside,) = [each for each in found.requires if isinstance(each, Inside)]
     assert inside.range.pointer == 1 and str(inside.range.start) == "4"
     assert "arg1 % 4 == 0" in [str(each.expression) for each in found.requires if isinstance(each, Holds)]
+    assert str(found.prefer_when) == "warps_per_scheduler <= 4"
+    for each in versions(contract, "tested").values():
+        assert (each.prefer_when is None) == ("inside" not in each.description)
 
 
 def test_the_range_of_a_risen_load_is_that_below_the_bound() -> None:
