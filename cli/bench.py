@@ -115,7 +115,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
         "REV@SPEC (the optimizer of a git revision), or thesis (every method of the thesis). NAME=SPEC gives it a "
-        "name. SPEC+graph launches it as a CUDA graph",
+        "name. SPEC+contract adds versions of kernels for launches with known facts. SPEC+graph launches it as a CUDA "
+        "graph",
     )
     what.add_argument("--baseline", metavar="SPEC", help="the variant that the others are compared with (default: O3)")
     where = parser.add_argument_group("where to run")

@@ -24,6 +24,7 @@ import numpy as np
 
 from ..arch import WARP
 from .alias_check import guarded
+from .contract_guard import under_contracts
 from .results import Correctness
 from .workload import Arm, Recorder, Recording, Work
 
@@ -68,7 +69,7 @@ class _Variation:
 def run_once(backend: Any, work: Work, arm: Arm, seed: int, poison: int | None, *, digests: bool = True) -> Outcome:
     """Run an arm once on a backend. Raises what the backend raises."""
     recorder = Recorder(backend, poison, digests=digests)
-    watched = guarded(recorder, arm.promises)
+    watched = under_contracts(guarded(recorder, arm.promises), arm.contracts)
     try:
         outputs = {name: np.asarray(each) for name, each in work.run(watched, arm.modules, seed).items()}
         return Outcome(outputs, recorder.finish(), tuple(getattr(watched, "fallbacks", ())))

@@ -27,6 +27,7 @@ from typing import Any
 
 from ..python_child import child_environment, python_command
 from .alias_check import guarded
+from .contract_guard import under_contracts
 from .machine import DeviceFailed, Machine, MachineMissing
 from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
@@ -261,7 +262,7 @@ class _Child:
         return {id: recording for id, recording in by_arm.items() if recording is not None}
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
-        work.run(guarded(self.backend, arm.promises), arm.modules, seed)
+        work.run(under_contracts(guarded(self.backend, arm.promises), arm.contracts), arm.modules, seed)
         self.backend.synchronize()
 
 

@@ -73,7 +73,7 @@ class Arm:
     if a run is short or has several launches. ``same_program`` says that the host program is that of the baseline: then
     all device memory must be equal, not only the outputs. ``error`` says why the variant could not be made; then it is
     not run. ``promises`` maps the PTX of a module to the promise about its pointers, which is checked at each launch
-    (`alias_check`).
+    (`alias_check`). ``contracts`` maps the PTX of a module to the text of its contract (`contract_guard`).
     """
 
     id: str
@@ -83,6 +83,7 @@ class Arm:
     same_program: bool = True
     error: str = ""
     promises: Mapping[str, Promised] = field(default_factory=dict[str, "Promised"])
+    contracts: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def __post_init__(self) -> None:
         if self.launch not in ("auto", "stream", "graph"):

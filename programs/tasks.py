@@ -229,7 +229,8 @@ def _arms(
                 yield Arm(variant.id, modules, launch=variant.launch, same_program=HOST not in modules)
                 continue
             modules = maker.modules(variant, plain)
-            yield Arm(variant.id, modules, launch=variant.launch, promises=promises_of(variant, plain, modules))
+            promises, contracts = promises_of(variant, plain, modules), maker.contracts(variant, plain)
+            yield Arm(variant.id, modules, launch=variant.launch, promises=promises, contracts=contracts)
         except VariantFailed as error:
             if position == 0:
                 raise

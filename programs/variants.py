@@ -8,6 +8,8 @@
     REV@…              one of the second to fourth form, with the optimizer of a git revision
     kf_trad, kfcm      the host program, fused with this strategy of `fuse`
     …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
+    …+contract         options or passes, with versions of the kernels: each launch takes the first that its contract
+                       allows
     NAME=…             one of these, under another name
     thesis             several variants: each pass of the thesis, and the levels of the optimizer
 
@@ -68,7 +70,9 @@ _TIMEOUT = 600.0
 #: The exit code of `opt` for wrong usage.
 _USAGE = 2
 #: The folders of this package on which the output of `opt` depends.
-_PARTS = (".", "analysis", "cli", "harness", "ptx", "toolchain", "transforms")
+_PARTS = (".", "analysis", "cli", "contract", "harness", "ptx", "toolchain", "transforms", "versions")
+#: The option of `opt` that writes a contract.
+_CONTRACT = "--contract"
 
 
 class VariantError(BadInput):
@@ -82,7 +86,7 @@ class VariantFailed(VariantError):
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How to make an arm. ``options`` are those of `opt`, or None for the output of nvcc. ``file``, ``revision`` and
-    ``fusion`` (a strategy of `fuse`) are empty where they do not apply."""
+    ``fusion`` (a strategy of `fuse`) are empty where they do not apply. ``contract``: with versions and a contract."""
 
     id: str
     options: tuple[str, ...] | None = None
@@ -90,6 +94,7 @@ class Variant:
     revision: str = ""
     launch: str = "auto"
     fusion: Strategy | Literal[""] = ""
+    contract: bool = False
 
 
 def parse_variants(text: str) -> list[Variant]:
@@ -120,13 +125,18 @@ def parse_variant(text: str) -> Variant:
     >>> parse_variant("lcm,dce").options
     ('--passes=lcm,dce',)
     >>> parse_variant("fast=-O1 --gate=off+graph")
-    Variant(id='fast', options=('-O1', '--gate=off'), file='', revision='', launch='graph', fusion='')
+    Variant(id='fast', options=('-O1', '--gate=off'), file='', revision='', launch='graph', fusion='', contract=False)
     """
     label, equals, rest = text.partition("=")
     spec = rest if equals and re.fullmatch(r"[A-Za-z_][\w.() ]*", label) else text
     launch = "graph" if spec.endswith("+graph") else "auto"
     what = spec.removesuffix("+graph")
     made = Variant(label if spec is rest and equals else spec, launch=launch)
+    if what.endswith("+contract"):
+        made = replace(parse_variant(what.removesuffix("+contract")), id=made.id, launch=launch, contract=True)
+        if made.options is None or made.revision:
+            raise VariantError(f"variant '{text}': a contract needs options or passes of this version")
+        return made
     revision, at, passes = what.rpartition("@")
     if at and revision:
         made, what = replace(made, revision=revision), passes
@@ -187,7 +197,7 @@ class Variants:
     def __init__(self, optimizer: Optimizer = run_opt) -> None:
         self._optimizer = optimizer
         self._folder = tempfile.TemporaryDirectory(prefix="ptxmotion-")
-        self._outputs: dict[tuple[str, tuple[str, ...], str], str] = {}
+        self._outputs: dict[tuple[str, tuple[str, ...], str], tuple[str, str]] = {}
         self._revisions: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -203,29 +213,45 @@ class Variants:
             return _from_file(variant.file, plain)
         if variant.options is None:
             return dict(plain)
-        return {name: self._optimized(variant, text) for name, text in plain.items()}
+        return {name: self._optimized(variant, text)[0] for name, text in plain.items()}
 
-    def _optimized(self, variant: Variant, ptx: str) -> str:
-        options = variant.options or ()
+    def contracts(self, variant: Variant, plain: Mapping[str, str]) -> dict[str, str]:
+        """The text of the contract of each module by the PTX of the module; empty for a variant without contract.
+        Raises `VariantError`, `OSError`."""
+        return dict(self._optimized(variant, text) for text in plain.values()) if variant.contract else {}
+
+    def _optimized(self, variant: Variant, ptx: str) -> tuple[str, str]:
+        """The PTX, and the text of its contract, which is empty for a variant without contract."""
+        options = (*(variant.options or ()), *([_CONTRACT] if variant.contract else []))
         key = (variant.revision, options, ptx)
         if key not in self._outputs:
             self._outputs[key] = self._cached(variant, options, ptx)
         return self._outputs[key]
 
-    def _cached(self, variant: Variant, options: Sequence[str], ptx: str) -> str:
-        """The optimized PTX from the cache on disk, or from the optimizer."""
+    def _cached(self, variant: Variant, options: Sequence[str], ptx: str) -> tuple[str, str]:
+        """The optimized PTX and its contract from the cache on disk, or from the optimizer."""
         cache = Cache("opt", None if self._depends_on_more(variant) else cache_folder())
         identity = _package_hash(), "\0".join(options), ptx
         body = cache.get(*identity)
         if body is not None:
-            return body.decode("utf-8", "surrogateescape")
+            return _parts(body)
         folder = self._of_revision(variant.revision) if variant.revision else FOLDER
         try:
-            output = self._optimizer(folder, options, ptx)
+            output = self._run(folder, options, ptx)
         except VariantError as error:
             raise type(error)(f"variant {variant.id}: {error}") from error
-        cache.put(output.encode("utf-8", "surrogateescape"), *identity)
+        cache.put(_joined(*output), *identity)
         return output
+
+    def _run(self, folder: str, options: Sequence[str], ptx: str) -> tuple[str, str]:
+        """Run the optimizer; the PTX and the text of the contract."""
+        if _CONTRACT not in options:
+            return self._optimizer(folder, options, ptx), ""
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as place:
+            file = Path(place) / "contract.json"
+            given = [f"{_CONTRACT}={file}" if option == _CONTRACT else option for option in options]
+            output = self._optimizer(folder, given, ptx)
+            return output, file.read_text(encoding="utf-8")
 
     @staticmethod
     def _depends_on_more(variant: Variant) -> bool:
@@ -253,6 +279,16 @@ class Variants:
 
 
 # --- the cache on disk
+
+
+def _joined(ptx: str, contract: str) -> bytes:
+    """One text of both: the length of the contract in characters, a new line, the contract, the PTX."""
+    return f"{len(contract)}\n{contract}{ptx}".encode("utf-8", "surrogateescape")
+
+
+def _parts(body: bytes) -> tuple[str, str]:
+    length, _, rest = body.decode("utf-8", "surrogateescape").partition("\n")
+    return rest[int(length) :], rest[: int(length)]
 
 
 def _names_a_file(option: str) -> bool:

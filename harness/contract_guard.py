@@ -1,0 +1,177 @@
+"""Launches the version of a kernel that its contract allows, for measurements of variants with a contract.
+
+`ContractGuard` wraps a backend, as `alias_check.AliasGuard` does. At each launch it takes the first version of the
+kernel that is preferred and whose conditions hold. Outside of a recorder it makes the recording contain the versions,
+so a timed replay launches them. The time of the decision itself is not part of the replay
+(`docs/experiments/launches.md` has it).
+
+Requires: contracts by the PTX of their modules. Guarantees: the kernel itself is launched where no version is allowed.
+The extent of an argument is the buffer that is passed; a part of a buffer has no known extent.
+Refuses: `ContractError` for text that is no contract, or that does not fit its module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+
+from ..contract import Contract, ContractError, Extent, KernelContract, Launch, Undecidable, Version, holds, loads
+from ..contract.conditions import value_in
+from ..contract.expressions import evaluate
+
+__all__ = ["ContractGuard", "under_contracts"]
+
+_SCHEDULERS = 4
+
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """A kernel of a module with a contract. ``handles`` are those of its versions by entry."""
+
+    name: str
+    inner: Any
+    contract: KernelContract | None = None
+    handles: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class _Module:
+    def __init__(self, inner: Any, contract: Contract | None) -> None:
+        self.inner, self.contract = inner, contract
+
+    def kernel(self, name: str, /) -> _Kernel:
+        contract = self.contract.kernels.get(name) if self.contract is not None else None
+        if contract is None:
+            return _Kernel(name, self.inner.kernel(name))
+        entries = dict.fromkeys(version.entry for version in contract.versions)
+        handles = {entry: self.inner.kernel(entry) for entry in entries}
+        return _Kernel(name, handles[name], contract, handles)
+
+
+@dataclass
+class ContractGuard:
+    """A backend around ``inner``. ``contracts`` maps the PTX of a module to its contract.
+
+    ``taken`` counts the launches by kernel and description of the version, the empty text for the kernel itself.
+    ``_alive`` maps the id of each allocated buffer to the buffer and its extent.
+    """
+
+    inner: Any
+    contracts: Mapping[str, Contract]
+    taken: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    _alive: dict[int, tuple[Any, Extent]] = field(default_factory=dict[int, "tuple[Any, Extent]"])
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def load(self, ptx: str, /) -> _Module:
+        """Load a module with its versions."""
+        return _Module(self.inner.load(ptx), self.contracts.get(ptx))
+
+    def allocate(self, nbytes: int, /) -> Any:
+        """A buffer of the inner backend."""
+        buffer = self.inner.allocate(nbytes)
+        address = _address_of(buffer)
+        if address is not None:
+            self._alive[id(buffer)] = (buffer, Extent(address, address + nbytes))
+        return buffer
+
+    def free(self, buffer: Any, /) -> None:
+        """Free a buffer."""
+        self._alive.pop(id(buffer), None)
+        self.inner.free(buffer)
+
+    def cooperative(self, kernel: _Kernel, /) -> _Kernel:
+        """The kernel itself, for cooperative launches: its blocks wait for each other, so no version is taken."""
+        return _Kernel(kernel.name, self.inner.cooperative(kernel.inner))
+
+    def launch(self, kernel: _Kernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
+        """Launch the first version that the contract allows, otherwise the kernel itself."""
+        handle, description = kernel.inner, ""
+        if kernel.contract is not None:
+            version = self._version(kernel, _three(grid), _three(block), shared, args)
+            handle, description = kernel.handles[version.entry], version.description
+        self.taken[kernel.name, description] += 1
+        self.inner.launch(handle, grid, block, shared, args)
+
+    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+        contract = cast("KernelContract", kernel.contract)
+        arguments: list[int | bytes | None] = []
+        extents: dict[int, Extent | None] = {}
+        for index, (parameter, arg) in enumerate(zip(contract.parameters, args, strict=True)):
+            if id(arg) in self._alive:
+                extent = self._alive[id(arg)][1]
+                arguments.append(extent.begin)
+                extents[index] = extent
+            elif isinstance(arg, np.generic | bytes):
+                raw = arg if isinstance(arg, bytes) else arg.tobytes()
+                arguments.append(parameter.value(raw))
+            else:
+                arguments.append(None)
+        launch = Launch(
+            tuple(arguments), grid, block, shared, extents, self._warps_per_scheduler(kernel, grid, block, shared)
+        )
+        for version in contract.versions:
+            is_plain = version.launch is None and _is_preferred(version, launch)
+            if is_plain and all(holds(each, launch) for each in version.requires):
+                return version
+        return contract.versions[-1]
+
+    def _warps_per_scheduler(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int) -> int | None:
+        """The warps that a scheduler has at a time, rounded up; None on a backend that does not know them."""
+        backend, handle = self.inner, kernel.inner
+        while not hasattr(backend, "occupancy"):
+            if not hasattr(backend, "inner"):
+                return None
+            backend, handle = backend.inner, handle.inner
+        threads = math.prod(block)
+        warps = -(-threads // 32)
+        everywhere = -(-warps * math.prod(grid) // (_SCHEDULERS * backend.attribute("MULTIPROCESSOR_COUNT")))
+        return min(everywhere, -(-warps * backend.occupancy(handle, threads, shared) // _SCHEDULERS))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def _is_preferred(version: Version, launch: Launch) -> bool:
+    if version.prefer_when is None:
+        return True
+    try:
+        return bool(evaluate(version.prefer_when, lambda symbol: value_in(launch, symbol)))
+    except Undecidable:
+        return False
+
+
+def _address_of(buffer: Any) -> int | None:
+    """The address of a buffer of a backend, also within the wrappers of a recorder; None if it has none."""
+    while buffer is not None:
+        address = getattr(buffer, "address", getattr(buffer, "pointer", None))
+        if address is not None:
+            return int(address)
+        buffer = getattr(buffer, "inner", None)
+    return None
+
+
+def _three(size: Any) -> Triple:
+    parts = (int(size),) if isinstance(size, int) else tuple(int(each) for each in size)
+    x, y, z = (*parts, 1, 1, 1)[:3]
+    return x, y, z
+
+
+def under_contracts(backend: Any, contracts: Mapping[str, str]) -> Any:
+    """The backend, wrapped if there are contracts. ``contracts`` maps the PTX of a module to the text of its contract.
+    Raises `ContractError`."""
+    if not contracts:
+        return backend
+    read = {ptx: loads(text) for ptx, text in contracts.items()}
+    for ptx, contract in read.items():
+        if not contract.matches(ptx):
+            raise ContractError("a contract is of another module")
+    return ContractGuard(backend, read)
