@@ -13,7 +13,8 @@ from .conditions import (
 )
 from .document import Contract, KernelContract, LaunchChange, Parameter, Version, load, loads
 from .errors import ContractError, Undecidable
-from .expressions import Expression, Number, Operation, Symbol, evaluate, parse
+from .expressions import Expression, Number, Operation, Symbol, evaluate
+from .parsing import parse
 
 __all__ = [
     "Condition",

@@ -14,7 +14,8 @@ from typing import Any, cast
 
 from .conditions import Condition, Disjoint, Holds, Inside, Range, expressions_of, extents_read, ranges_of
 from .errors import ContractError
-from .expressions import FIELD_TYPES, STACK, Expression, Symbol, parse, stack_need, symbols
+from .expressions import FIELD_TYPES, STACK, Expression, Symbol, stack_need, symbols
+from .parsing import parse
 
 __all__ = [
     "CONTRACT_VERSION",

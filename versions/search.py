@@ -24,7 +24,8 @@ from ..analysis.memory.assumptions import Assumptions
 from ..analysis.memory.points_to import is_pointer_parameter
 from ..contract import Condition
 from ..contract.conditions import expressions_of
-from ..contract.expressions import Expression, parse
+from ..contract.expressions import Expression
+from ..contract.parsing import parse
 from ..cost import gain, is_better
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
