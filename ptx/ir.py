@@ -238,6 +238,18 @@ class Kernel:
         declaration.count = number + 1
         return Reg(f"{declaration.name}{number}", scalar)
 
+    def drop_unused_new_registers(self) -> None:
+        """Remove the declarations that `new_reg` made and whose registers no instruction has any more."""
+        if not self._new_registers:
+            return
+        instrs = [instr for block in self.blocks for instr in block.instrs]
+        used = {reg.name for instr in instrs for reg in (*instr.defs(), *instr.uses())}
+        prefixes = {name.rstrip("0123456789") for name in used}
+        unused = {key: each for key, each in self._new_registers.items() if each.name not in prefixes}
+        for key, declaration in unused.items():
+            del self._new_registers[key]
+            self.declarations = [each for each in self.declarations if each is not declaration]
+
     def new_label(self, hint: str) -> Label:
         """A new label with a name that is not in use and starts with ``hint``."""
         number = self._fresh.get(hint, 0)

@@ -195,6 +195,7 @@ class KernelTransform:
                 self.observer.changed(module, kernel, number, each)
             if self.verify_each:
                 self._verify(module, kernel, each.name, fell_off=fell_off)
+        kernel.drop_unused_new_registers()
         if changed and not self.verify_each:
             name = self.passes[0].name if len(self.passes) == 1 else _ALL
             self._verify(module, kernel, name, fell_off=fell_off)

@@ -42,7 +42,7 @@ def main() -> int:
         command = [compiler, "-std=c++17", "-O2", "-shared", "-fPIC", f"-I{include}", "-o", f"{folder}/libcuda.so.1"]
         subprocess.run([*command, str(ROOT / "tests" / "unit" / "fake_driver.cpp"), "-ldl"], check=True)
         environment = {**os.environ, "LD_LIBRARY_PATH": folder}
-        return subprocess.run([sys.executable, __file__, "--measure"], env=environment).returncode
+        return subprocess.run([sys.executable, "-P", __file__, "--measure"], env=environment).returncode
 
 
 def measure() -> None:

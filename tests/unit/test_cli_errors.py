@@ -472,6 +472,8 @@ def test_every_verb_has_help_with_an_example(capfd: pytest.CaptureFixture[str]) 
     overview = capfd.readouterr().out
     for verb in VERBS:
         assert f"    {verb} " in overview
+        if verb == "nvcc":  # all its arguments, --help included, are those of nvcc
+            continue
         assert main([verb, "--help"]) == 0
         assert f"\n  ptxmotion {verb}" in capfd.readouterr().out
 

@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 #: Examples that this machine cannot run: they need a GPU.
 ON_A_GPU = re.compile(r"\(on a machine with a GPU")
+#: Examples that build a program of the user. `test_existing_programs.py` runs such commands.
+BUILDS = ("make ", "cmake ", "ptxmotion bisect ")
 
 #: A module of one kernel that scales an array, called NAME.
 SCALE = """.version 8.0
@@ -102,7 +104,8 @@ def test_help_is_readable(name: str, parser: argparse.ArgumentParser) -> None:
         assert action.help, (name, action.dest)
         assert action.help == argparse.SUPPRESS or not action.help.endswith("."), (name, action.dest)
     assert examples(parser), name
-    assert all(line.startswith(("ptxmotion ", "nvcc ", "export ", "eval ")) for line in examples(parser)), name
+    commands = ("ptxmotion ", "nvcc ", "export ", "eval ", "make ", "cmake ")
+    assert all(line.startswith(commands) for line in examples(parser)), name
     for line in text.splitlines():
         assert len(line) <= 120, line
 
@@ -161,12 +164,17 @@ def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) 
         )
         done = shell(f"{run} && cp results.json before.json && cp results.json after.json", folder)
         assert done.returncode == 0, done.stderr
+    if name.startswith("bench history"):
+        assert shell("ptxmotion bench history add results.json", folder).returncode == 0
+    if name == "extract":
+        done = shell("nvcc -arch=sm_90 -c kernel.cu -o program && cp program libkernels.so", folder)
+        assert done.returncode == 0, done.stderr
     if name.startswith("contract"):
         done = shell("ptxmotion opt kernel.ptx --contract faster.contract.json -o faster.ptx", folder)
         assert done.returncode == 0, done.stderr
     for line in examples(parser):
         is_zsh = "completion zsh" in line
-        if ON_A_GPU.search(line) or (is_zsh and shutil.which("zsh") is None):
+        if ON_A_GPU.search(line) or line.startswith(BUILDS) or (is_zsh and shutil.which("zsh") is None):
             continue
         # What follows several spaces is an explanation.
         command = re.split(r"\s{2,}\(", line)[0]
