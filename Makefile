@@ -79,7 +79,7 @@ $(VENV)/made-for: $(STALE)
 	@printf '%s\n' '$(CURDIR)' > $@
 
 $(VENV)/test.stamp: pyproject.toml $(VENV)/made-for
-	$(PY) -m pip install -q --disable-pip-version-check -e '.[test,gpu,plots]'
+	$(PY) -m pip install -q --disable-pip-version-check -e '.[test,gpu,plots,history]'
 	@touch $@
 
 $(VENV)/dev.stamp: pyproject.toml $(VENV)/made-for
