@@ -60,6 +60,12 @@ class LaunchForms(ThreadForms):
         """The form with loop variables replaced by polynomials in ``turn``."""
         return self._resolved(form)
 
+    def _choice(self, operands: tuple[Poly, ...], bits: int) -> Poly:
+        """One of the operands. Each choice has an atom of its own: others may take another one of the same operands."""
+        atom = Atom("derived", f"d{len(self.derived)}")
+        self.derived[atom] = Derived("choice", operands, bits)
+        return variable(atom)
+
     def _derive(self, operation: Derived, low: int | None = None, high: int | None = None) -> Poly:
         atom = self._atoms_of.get(operation)
         if atom is None:
@@ -71,7 +77,7 @@ class LaunchForms(ThreadForms):
         forms = [self._forms.get(value) for _, value in self._ssa.phi_args.get(phi, [])]
         known = [form for form in forms if form is not None]
         if len(known) == len(forms) and 1 < len(set(known)) <= _MOST_CHOICES:
-            return self._derive(Derived("choice", tuple(dict.fromkeys(known)), self._ssa.reg[phi].type.bits))
+            return self._choice(tuple(dict.fromkeys(known)), self._ssa.reg[phi].type.bits)
         return super()._phi(phi, block)
 
     def _operation(self, instr: Instr, bits: int) -> Poly | None:
@@ -82,7 +88,7 @@ class LaunchForms(ThreadForms):
         sources = instr.operands[1:]
         if instr.form.operation is Operation.SELECTION and len(sources) == 3:
             first, second = (self._operand(instr, each, bits) for each in sources[:2])
-            return self._derive(Derived("choice", (first, second), bits)) if first != second else first
+            return self._choice((first, second), bits) if first != second else first
         if len(sources) != 2 or not isinstance(sources[0], Reg) or not isinstance(sources[1], Imm):
             return None
         if not is_integer_literal(sources[1].text):

@@ -258,6 +258,7 @@ class NoWrap:
             or ssa.block[value] != block
             or instr.guard is not None
             or instr.form.operation is not Operation.COMPARISON
+            or not isinstance(instr.operands[0], Reg)  # the guard may be the second result, which is the opposite
         ):
             return None
         scalar, word = instr.form.type, instr.form.mods.get("cmp", "")

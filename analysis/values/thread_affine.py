@@ -277,6 +277,8 @@ class ThreadForms:
         form, scalar = compare.form, compare.form.type
         if scalar is None or scalar.bits != 32 or "bool" in form.mods or len(compare.operands) != 3:
             return MOST_TURNS
+        if not isinstance(compare.operands[0], Reg):  # the guard may be the second result, which is the opposite
+            return MOST_TURNS
         relation = form.mods["cmp"]
         if (branch.operands[0] is cfg.blocks[head].label) == branch.guard.negated:
             relation = {"eq": "ne", "ge": "lt", "gt": "le"}.get(relation, "")

@@ -260,6 +260,22 @@ L:  setp.lt.s32 %p2, %r9, 100;
     assert not any(known.is_proven("s", number, 1, head) for number in symbols.phis[head])
 
 
+@pytest.mark.parametrize(("results", "expected"), [("%p3", True), ("%p2|%p3", False)])
+def test_the_second_result_of_a_comparison_is_the_opposite(results: str, expected: bool) -> None:
+    module = kernel_of(f"""
+    ld.param.u32 %r8, [out];
+    setp.lt.s32 {results}, %r8, 100;
+    @!%p3 bra E;
+B:  add.s32 %r9, %r8, 1;
+E:  ret;""")
+    facts = Facts(module.kernels[0], module)
+    compared = next(instr for instr in module.kernels[0].instructions() if instr.text.startswith("setp"))
+    symbols = SymbolicValues(facts)
+    number = symbols.values.of_operand(compared, compared.operands[1], compared.form.type)
+    labels = [each.label.text if each.label is not None else "" for each in facts.cfg.blocks]
+    assert NoWrap(symbols).is_proven("s", number, 1, labels.index("B")) == expected
+
+
 # --- options, limits, levels ------------------------------------------------------------------------------------------
 
 

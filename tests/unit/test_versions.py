@@ -219,6 +219,97 @@ def test_a_version_computes_the_same(n: int) -> None:
     assert (outputs[0] == outputs[1]).all() and outputs[0].any()
 
 
+#: ``y[0] += 3*a[(t & 1 ? n : m) - (t & 2 ? n : m)]`` in a loop: two selections from the same values.
+SELECTED = (
+    HEAD
+    + """
+.visible .entry selected(.param .u64 a, .param .u64 y, .param .u32 n, .param .u32 m)
+{
+    .reg .pred %p<4>;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [y];
+    ld.param.u32 %r1, [n];
+    ld.param.u32 %r2, [m];
+    mov.u32 %r3, %tid.x;
+    and.b32 %r4, %r3, 1;
+    and.b32 %r5, %r3, 2;
+    setp.ne.s32 %p1, %r4, 0;
+    setp.ne.s32 %p2, %r5, 0;
+    selp.b32 %r6, %r1, %r2, %p1;
+    selp.b32 %r7, %r1, %r2, %p2;
+    sub.s32 %r8, %r6, %r7;
+    mul.wide.s32 %rd3, %r8, 4;
+    add.s64 %rd4, %rd1, %rd3;
+    mov.u32 %r10, 0;
+LOOP:
+    ld.global.u32 %r9, [%rd4];
+    ld.global.u32 %r11, [%rd2];
+    mad.lo.s32 %r11, %r9, 3, %r11;
+    st.global.u32 [%rd2], %r11;
+    add.s32 %r10, %r10, 1;
+    setp.lt.s32 %p3, %r10, 8;
+    @%p3 bra LOOP;
+    ret;
+}
+"""
+)
+
+
+@pytest.mark.parametrize(("start_of_y", "expected"), [(4, False), (12, True), (-8, False), (-12, True)])
+def test_selections_from_the_same_values_may_differ(start_of_y: int, expected: bool) -> None:
+    """The index is between -2 and 2 for n = 2 and m = 0, and not always 0."""
+    _, contract = with_contract(SELECTED)
+    extents = {number: Extent(4096, 8192) for number in (0, 1)}
+    launch = Launch((4160, 4160 + start_of_y, 2, 0), (1, 1, 1), (4, 1, 1), 0, extents)
+    assert allowed(versions(contract, "selected")["disjoint accesses"], launch) == expected
+
+
+#: A loop of two iterations, which continues on the second result of ``setp.ne``. Its index wraps around in the second
+#: one, for the last thread of 1024. Only there, ``a`` is read: at byte 4096.
+SECOND_RESULT = (
+    HEAD
+    + """
+.visible .entry second(.param .u64 a, .param .u64 y)
+{
+    .reg .pred %p<5>;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<8>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [y];
+    mov.u32 %r3, %tid.x;
+    mov.u32 %r5, 4;
+    mul.wide.u32 %rd6, %r3, 4;
+LOOP:
+    add.s32 %r6, %r5, 2147482620;
+    add.s32 %r6, %r6, %r3;
+    setp.lt.s32 %p1, %r6, -2147483648;
+    @%p1 bra NEXT;
+    setp.ge.s32 %p2, %r6, -2147483638;
+    @%p2 bra NEXT;
+    add.s64 %rd4, %rd1, %rd6;
+    ld.global.u32 %r9, [%rd4];
+    st.global.u32 [%rd2], %r9;
+NEXT:
+    add.s64 %rd6, %rd6, 4;
+    setp.ne.s32 %p3|%p4, %r5, 4;
+    add.s32 %r5, %r5, 1;
+    @%p4 bra LOOP;
+    ret;
+}
+"""
+)
+
+
+def test_the_second_result_of_a_comparison_bounds_no_loop() -> None:
+    _, contract = with_contract(SECOND_RESULT)
+    start = 1 << 40
+    extents = {number: Extent(start, start + 8192) for number in (0, 1)}
+    launch = Launch((start, start + 4096), (1, 1, 1), (1024, 1, 1), 0, extents)
+    assert not any(allowed(each, launch) for each in versions(contract, "second").values())
+
+
 # --- what is not promised --------------------------------------------------------------------------------------------
 
 

@@ -574,6 +574,7 @@ class Anticipation:
             or instr.guard is not None
             or instr.form.operation is not Operation.COMPARISON
             or len(instr.operands) != 3
+            or not isinstance(instr.operands[0], Reg)  # the guard may be the second result, which is the opposite
         ):
             return None
         scalar = instr.form.type
