@@ -62,7 +62,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument(
         "--baseline", metavar="FILE", required=True, help="the baseline; with --update it may not exist yet"
     )
-    each.add_argument("--update", action="store_true", help="make the result the new baseline if the comparison passes")
+    each.add_argument(
+        "--update",
+        action="store_true",
+        help="make the result the new baseline if the comparison passes; with --fail-on=none it always does",
+    )
     _add_comparison(each)
     _add_history(action("history", "keep results over commits, and find the commits where a figure changed"))
     each = action("audit", "recompute the verdicts of result files and report contradictions")
@@ -267,13 +271,18 @@ def _track(arguments: argparse.Namespace) -> int:
 
     result = read(arguments.result)
     _check_consistency(arguments.result, result)
-    if not Path(arguments.baseline).exists() and arguments.update:
+    if not Path(arguments.baseline).exists():
+        if not arguments.update:
+            message = f"{arguments.baseline}: error: No such file or directory; --update makes the result the baseline"
+            raise CommandError(BAD_INPUT, message)
         code = FINE
     else:
         code = _report_changes(arguments, read(arguments.baseline), result)
     if arguments.update and code == FINE:
         write(arguments.baseline, slimmed(result))
         say(f"{arguments.baseline}: is now the result of {result.datetime}")
+    elif arguments.update:
+        say(f"{arguments.baseline}: stays as it was; --fail-on=none --update accepts the changes")
     return code
 
 

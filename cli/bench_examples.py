@@ -30,6 +30,7 @@ examples:
 examples:
   ptxmotion bench track results.json --baseline baseline.json --update     (the first time)
   ptxmotion bench track results.json --baseline baseline.json
+  ptxmotion bench track results.json --baseline baseline.json --fail-on=none --update     (accept changes)
 """,
     "history": """\
 examples:
@@ -43,7 +44,7 @@ examples:
     "report": """\
 examples:
   ptxmotion bench report results.json -o report
-  ptxmotion bench report results.json --format=svg,markdown -o report     (svg and png need ptxmotion[plots])
+  ptxmotion bench report results.json --format=svg,markdown -o report     (plots, also of html, need ptxmotion[plots])
 """,
     "export": """\
 gha: github-action-benchmark; bmf: Bencher; pytest-benchmark: its JSON; csv and markdown: tables.

@@ -299,9 +299,11 @@ def test_compare_and_track(planted: Path, tmp_path: Path, capfd: pytest.CaptureF
     assert json.loads(capfd.readouterr().out)[0]["kind"] == "worse"
     assert main(["bench", "compare", str(planted), str(worse), "--threshold=registers=10%"]) == 0
     assert main(["bench", "track", str(planted), f"--baseline={baseline}"]) == 3
+    assert "No such file or directory; --update makes the result the baseline" in capfd.readouterr().err
     assert main(["bench", "track", str(planted), f"--baseline={baseline}", "--update"]) == 0
     assert baseline.stat().st_size < planted.stat().st_size / 3
-    assert main(["bench", "track", str(worse), f"--baseline={baseline}"]) == 1
+    assert main(["bench", "track", str(worse), f"--baseline={baseline}", "--update"]) == 1
+    assert "stays as it was; --fail-on=none --update accepts the changes" in capfd.readouterr().err
     assert main(["bench", "track", str(planted), f"--baseline={baseline}"]) == 0
     data["benchmarks"][0]["comparisons"][1]["verdict"] = "FASTER"
     worse.write_text(json.dumps(data))
