@@ -4,7 +4,7 @@ from __future__ import annotations
 
 __all__ = ["EXAMPLES"]
 
-#: The name of an action → the end of its help.
+#: By name of an action: the end of its help.
 EXAMPLES: dict[str, str] = {
     "list": """\
 examples:

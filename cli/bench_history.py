@@ -23,7 +23,7 @@ __all__ = ["DEFAULT_FOLDER", "add_arguments", "run_history", "store_of"]
 DEFAULT_FOLDER = "benchmarks/history"
 
 _FAILING = ("slower", "worse")
-#: The name of an action → the end of its help.
+#: By name of an action: the end of its help.
 _EXAMPLES = {
     "add": """\
 examples:

@@ -266,10 +266,10 @@ _MOST_PTX = 16 << 20
 #: A function of the words before the cursor and of the text that the value begins with.
 _Find: TypeAlias = "Callable[[Sequence[str], str], Values]"
 
-#: Values that are lists, separated by commas, by the option or by its placeholder in the help → the items.
+#: Options whose value is a list with commas. By option, or by its placeholder in the help: what finds the items.
 _LISTS: dict[str, _Find] = {"PASSES": _passes, "--fail-on": _changes, "--format": _report_formats}
 
-#: Other values that are known, by the option or by the placeholder → the kind and the values.
+#: Options with other known values. By option, or by its placeholder: the kind of the values, and what finds them.
 _KNOWN: dict[str, tuple[str, _Find]] = {
     "--kernel": (VALUES, _kernels),
     "--remarks": (VALUES, _names_of_passes),

@@ -60,7 +60,7 @@ class NoCompiler(Exception):
 
 
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
-    """Become nvcc with ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
+    """Replace this process with nvcc and ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
     executed."""
     if os.environ.get(_IS_DRY_RUN):
         say(_AGAIN)

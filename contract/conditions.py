@@ -9,6 +9,7 @@ is not between the begin and the end of the extent given for it has no extent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -30,6 +31,7 @@ __all__ = [
     "holds",
     "ranges_of",
     "value_in",
+    "warps_per_scheduler",
 ]
 
 
@@ -38,6 +40,10 @@ class Extent(NamedTuple):
 
     begin: int
     end: int
+
+
+#: Warp schedulers of a multiprocessor.
+_SCHEDULERS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,21 @@ class Launch:
         if extent is None or not extent.begin <= pointer <= extent.end:
             raise Undecidable(f"the extent of arg{index} is unknown")
         return extent
+
+
+def warps_per_scheduler(
+    grid: tuple[int, int, int], block: tuple[int, int, int], multiprocessors: int, resident_blocks: int
+) -> int:
+    """How many warps of a launch a scheduler has at a time, rounded up.
+
+    ``resident_blocks``: the blocks that one multiprocessor holds at a time, by the occupancy of the kernel.
+
+    >>> warps_per_scheduler((132, 1, 1), (256, 1, 1), multiprocessors=132, resident_blocks=8)
+    2
+    """
+    warps = -(-math.prod(block) // 32)
+    everywhere = -(-warps * math.prod(grid) // (_SCHEDULERS * multiprocessors))
+    return min(everywhere, -(-warps * resident_blocks // _SCHEDULERS))
 
 
 def value_in(launch: Launch, symbol: Symbol) -> int:

@@ -21,12 +21,10 @@ from typing import Any, cast
 import numpy as np
 
 from ..contract import Contract, ContractError, Extent, KernelContract, Launch, Undecidable, Version, holds, loads
-from ..contract.conditions import value_in
+from ..contract.conditions import value_in, warps_per_scheduler
 from ..contract.expressions import evaluate
 
 __all__ = ["ContractGuard", "under_contracts"]
-
-_SCHEDULERS = 4
 
 Triple = tuple[int, int, int]
 
@@ -131,10 +129,8 @@ class ContractGuard:
             if not hasattr(backend, "inner"):
                 return None
             backend, handle = backend.inner, handle.inner
-        threads = math.prod(block)
-        warps = -(-threads // 32)
-        everywhere = -(-warps * math.prod(grid) // (_SCHEDULERS * backend.attribute("MULTIPROCESSOR_COUNT")))
-        return min(everywhere, -(-warps * backend.occupancy(handle, threads, shared) // _SCHEDULERS))
+        blocks = backend.occupancy(handle, math.prod(block), shared)
+        return warps_per_scheduler(grid, block, backend.attribute("MULTIPROCESSOR_COUNT"), blocks)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

@@ -15,7 +15,7 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple, Protocol
 
 from ..contract import Expression, Extent, KernelContract, Launch, Symbol, Undecidable, Version, decide, evaluate
-from ..contract.conditions import value_in
+from ..contract.conditions import value_in, warps_per_scheduler
 
 __all__ = ["Choice", "Flag", "Machine", "Occupancy", "Reason", "Request", "Triple", "choose"]
 
@@ -24,7 +24,6 @@ Triple = tuple[int, int, int]
 _CLUSTER_ATTRIBUTES = (4, 11)
 _UPDATABLE_ATTRIBUTE = 13
 _LAST_ATTRIBUTE = 16
-_SCHEDULERS = 4
 
 
 class Reason(IntEnum):
@@ -269,9 +268,7 @@ class _Examination:
         occupancy = self._machine.occupancy(self._kernel.name, threads, request.shared)
         if occupancy.blocks <= 0 or occupancy.multiprocessors <= 0:
             return None
-        warps = -(-threads // 32)
-        have = -(-warps * math.prod(request.grid) // (_SCHEDULERS * occupancy.multiprocessors))
-        return min(have, -(-warps * occupancy.blocks // _SCHEDULERS))
+        return warps_per_scheduler(request.grid, request.block, occupancy.multiprocessors, occupancy.blocks)
 
     def _value(self, expression: Expression) -> int:
         try:

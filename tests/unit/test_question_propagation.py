@@ -399,3 +399,22 @@ def test_reasons_come_in_the_order_in_which_they_are_met() -> None:
     met = ["store", "", "barrier", "call", "operand", "store", "threshold", "entry"]
     found = Exploration(root, {root: [Reply(1, None, Answer(reason=reason)) for reason in met]})
     assert found.reasons == ["store", "barrier", "call", "operand", "threshold", "entry"]
+
+
+@pytest.mark.parametrize(("results", "expected"), [("%p4", True), ("%p5|%p4", False)])
+def test_the_second_result_of_a_comparison_decides_no_path(results: str, expected: bool) -> None:
+    """The second result is the opposite: the first turn of this loop would not reach the load."""
+    kernel, facts, _, anticipation, accesses = asked(f"""{PREDICATES}
+    mov.u32 %r1, 0;
+    bra TEST;
+TEST: setp.lt.s32 {results}, %r1, 4;
+    @!%p4 bra OUT;
+BODY: ld.global.u32 %r5, [%rd1];
+    st.shared.u32 [%r40], %r5;
+    add.s32 %r1, %r1, 1;
+    bra TEST;
+OUT: ret;""")
+    body, _, question = question_of(kernel, accesses, "BODY")
+    (test,) = facts.cfg.pred[body]
+    before = next(each for each in facts.cfg.pred[test] if each != body)
+    assert anticipation.is_dereferenced(before, test, question) == expected
