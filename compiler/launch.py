@@ -60,8 +60,8 @@ class NoCompiler(Exception):
 
 
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
-    """Replace this process with nvcc and ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` where nvcc cannot be
-    executed."""
+    """Replace this process with nvcc and ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` if
+    nvcc cannot be executed."""
     if os.environ.get(_IS_DRY_RUN):
         say(_AGAIN)
         os._exit(1)

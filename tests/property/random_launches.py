@@ -49,7 +49,7 @@ WIDE = (
     "mov.u32 %t, %nctaid.x; mov.u32 %j, %ctaid.x; mad.lo.u32 %b, %b, %t, %j;"
 )
 
-#: Added after the index of the thread in its row of blocks. %k is the length of a row.
+#: Instructions that add the start of the row of blocks to the index %i; %k is the length of a row.
 ROWS = "mov.u32 %t, %ctaid.y; mad.lo.u32 %i, %t, %k, %i;"
 
 #: Optional parts of a kernel: text for its module, for its declarations, and after its operation. Functions and tables

@@ -67,7 +67,7 @@ class Accesses:
     def __init__(self, facts: Facts, symbols: SymbolicValues) -> None:
         self.symbols = symbols
         self.kills = Kills(facts.memory)
-        #: Block → its accesses, for each reachable block.
+        #: By reachable block: its accesses.
         self.blocks: dict[int, BlockAccesses] = {}
         #: The blocks that have kills.
         self.writing: set[int] = set()
