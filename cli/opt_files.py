@@ -24,7 +24,7 @@ from typing import Protocol
 
 from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
 
-__all__ = ["run_files"]
+__all__ = ["Ended", "FileRun", "recorded", "run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
@@ -54,8 +54,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     """Run `opt` for each of the inputs of ``arguments``; the highest exit code."""
     outputs = _outputs(arguments)
     tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
-    jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
-    endings = _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
+    endings = _endings(arguments, tasks, one_file)
     changed = 0
     failed: list[str] = []
     worst = 0
@@ -75,6 +74,20 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     return worst
 
 
+def _endings(
+    arguments: argparse.Namespace,
+    tasks: Mapping[str, argparse.Namespace],
+    one_file: Callable[[argparse.Namespace], FileRun],
+) -> Generator[tuple[str, Ended]]:
+    """The endings in the order of the tasks: on a Ray cluster, in several processes, or in this one."""
+    if arguments.engine == "ray":
+        from .opt_ray import on_cluster
+
+        return on_cluster(tasks, one_file, arguments.jobs, arguments.output)
+    jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
+    return _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
+
+
 def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
     """(exit code, whether a kernel changed)."""
     each = one_file(own)
@@ -89,8 +102,8 @@ def _one_by_one(
         yield path, Ended(*_run_one(one_file, path, own), "")
 
 
-def _recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
-    """Run one file in a process of the pool."""
+def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+    """Run one file in another process."""
     messages = io.StringIO()
     with contextlib.redirect_stderr(messages):
         code, is_changed = _run_one(one_file, path, own)
@@ -108,7 +121,7 @@ def _in_parallel(
 
     pool = process_pool(jobs)
     try:
-        futures = {path: pool.submit(_recorded, one_file, path, own) for path, own in tasks.items()}
+        futures = {path: pool.submit(recorded, one_file, path, own) for path, own in tasks.items()}
         for path, own in tasks.items():
             try:
                 yield path, futures[path].result()
@@ -127,7 +140,7 @@ def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: ar
 
     with process_pool(1) as pool:
         try:
-            return pool.submit(_recorded, one_file, path, own).result()
+            return pool.submit(recorded, one_file, path, own).result()
         except BrokenProcessPool:
             return Ended(INTERNAL, False, f"{path}: error: the process that optimizes it was killed\n")
 

@@ -11,6 +11,7 @@ Refuses: `RequirementMissing` if Ray is not installed, or if the cluster cannot 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import platform
@@ -58,8 +59,9 @@ class Origin:
             os.chdir(self.folder)
 
 
+@functools.cache
 def package_digest() -> str:
-    """A hash of every Python file of this package."""
+    """A hash of every Python file of this package, when it is first called in this process."""
     folders = [each.name for each in Path(FOLDER).iterdir() if (each / "__init__.py").is_file()]
     return source_digest(Path(FOLDER), [".", *sorted(folders)])
 
