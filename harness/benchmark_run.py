@@ -96,9 +96,11 @@ _OPENING = 120.0
 @dataclass(frozen=True)
 class Prepared:
     """The work and the arms of a task, the baseline first. ``codes`` maps the id of an arm to its machine code.
-    ``error`` says why the baseline has none."""
+    ``error`` says why the baseline has none. ``params`` are those of the work, which another process need not load
+    for that."""
 
     work: Work
+    params: dict[str, Any]
     arms: list[Arm]
     codes: dict[str, Code]
     error: Exception | None = None
@@ -116,16 +118,16 @@ def prepare(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> Prepa
             codes[arm.id] = assembler(arm.modules)
         except BENCHMARK_ERRORS as error:
             if position == 0:
-                return Prepared(work, arms, {}, error)
+                return Prepared(work, dict(work.params), arms, {}, error)
             arms[position] = replace(arm, error=str(error))
-    return Prepared(work, arms, codes)
+    return Prepared(work, dict(work.params), arms, codes)
 
 
 def empty_benchmark(made: Prepared) -> BenchmarkResult:
     """The result of a benchmark before it is run."""
     work = made.work
     name = work.fullname.rpartition("/")[2]
-    return BenchmarkResult(work.fullname, name, work.group, dict(work.params), [_arm_of(each) for each in made.arms])
+    return BenchmarkResult(work.fullname, name, work.group, made.params, [_arm_of(each) for each in made.arms])
 
 
 def _arm_of(arm: Arm) -> ArmResult:

@@ -34,7 +34,7 @@ from .results import Correctness
 from .stats import Estimate
 from .workload import Arm, Recording, Work
 
-__all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
+__all__ = ["end_with", "Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
 
 #: Seconds within which a child must start.
@@ -266,7 +266,7 @@ class _Child:
         self.backend.synchronize()
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process when its parent is gone, also while it runs an endless kernel."""
     while os.getppid() == parent:
         time.sleep(0.5)
@@ -283,7 +283,7 @@ def _place(error: Exception) -> str:
 
 def serve(handle: int) -> None:
     """Answer requests until the parent ends."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
     importlib.import_module(f"{__package__}.correctness")  # this import also loads NumPy

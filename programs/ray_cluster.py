@@ -15,6 +15,7 @@ import functools
 import importlib
 import os
 import platform
+import socket
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,9 @@ def connected() -> Generator[Any]:
         ray: Any = importlib.import_module("ray")
     except ImportError as error:
         raise RequirementMissing(f"--engine=ray needs Ray: pip install 'ptxmotion[ray]' ({error})") from error
+    if not os.environ.get("RAY_ADDRESS"):
+        os.environ.pop("RAY_ADDRESS", None)  # Ray refuses an empty one
+    _check_address(os.environ.get("RAY_ADDRESS", ""))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     # Ray adds the current folder to the folders from which workers import.
     with contextlib.chdir("/"):
@@ -86,6 +90,17 @@ def connected() -> Generator[Any]:
         ray.shutdown()
 
 
+def _check_address(address: str) -> None:
+    """Raise `RequirementMissing` if nothing answers at ``HOST:PORT``. Ray tries that for five minutes."""
+    host, _, port = address.rpartition("//")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=20).close()
+    except OSError as error:
+        raise RequirementMissing(f"the Ray cluster cannot be used: RAY_ADDRESS is {address}: {error}") from error
+
+
 def is_loss(error: BaseException) -> bool:
     """Whether an error of a call says that the worker or its node was lost, not that the work failed."""
     errors: Any = importlib.import_module("ray.exceptions")
@@ -93,6 +108,6 @@ def is_loss(error: BaseException) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of the message of an error of Ray."""
+    """The first sentence of the message of an error of Ray."""
     lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    return lines[0].strip().split(". ")[0].rstrip(".") if lines else type(error).__name__

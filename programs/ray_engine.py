@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import collections
 import importlib
+import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from ..harness.benchmark_run import Conditions, Prepared, empty_benchmark, outco
 from ..harness.engines import Finish
 from ..harness.machine import Machine, MachineMissing
 from ..harness.results import BenchmarkResult
-from ..harness.worker import Worker
+from ..harness.worker import Worker, end_with
 from .bench_session import describe_computer
 from .errors import RequirementMissing
 from .machine_costs import measured_bandwidth
@@ -44,6 +46,8 @@ class BenchmarkActor:
 
     def __init__(self, origin: Origin, machine: Machine) -> None:
         self._origin, self._worker = origin, Worker(machine)
+        # Ray ends a busy worker of a lost node only when its call ends.
+        threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
 
     def describe(self) -> dict[str, Any]:
         """The machine of this worker. Raises `RequirementMissing`, `MachineMissing`, `WorkerError`."""

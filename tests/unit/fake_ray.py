@@ -48,7 +48,10 @@ class FakeRay:
         number, self.started = self.started, self.started + 1
 
         def method(name: str) -> Any:
-            return SimpleNamespace(remote=lambda *given: _Call(lambda: self._answer(number, name, given)))
+            def remote(*given: Any) -> _Call:
+                return _Call(lambda: self._answer(number, name, given))
+
+            return SimpleNamespace(remote=remote)
 
         return SimpleNamespace(describe=method("describe"), run=method("run"), number=number)
 

@@ -82,7 +82,12 @@ def test_a_lost_program_is_run_again_by_a_new_worker_that_is_recorded() -> None:
 
 
 def test_a_program_is_given_up_after_three_workers_and_the_result_says_so() -> None:
-    gone = [RayError("gone"), RayTaskError(MachineMissing("no GPU")), RayError("gone"), RayError("never")]
+    gone: list[Exception] = [
+        RayError("gone"),
+        RayTaskError(MachineMissing("no GPU")),
+        RayError("gone"),
+        RayError("never"),
+    ]
     cluster = Cluster("H200", loses={"s/a": gone})
     cluster.engine.start(1)
     first, second = cluster.run("s/a", "s/b")
@@ -124,5 +129,5 @@ def test_a_cluster_whose_workers_never_answer_ends_the_run(monkeypatch: pytest.M
         return [], list(calls)
 
     monkeypatch.setattr(cluster.ray, "wait", nothing)
-    with pytest.raises(RequirementMissing, match="no worker of the Ray cluster started within 0.5 s"):
+    with pytest.raises(RequirementMissing, match=r"no worker of the Ray cluster started within 0\.5 s"):
         cluster.engine.start(1)
