@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..harness.engines import Engine
     from ..harness.machine import Machine
     from ..harness.protocol import Plan
-    from ..harness.results import ResultFile
+    from ..harness.results import ComparisonResult, ResultFile
     from ..harness.session import Task
     from ..programs.tasks import Problems
     from ..programs.variants import Variant
@@ -242,7 +242,7 @@ def _print_times(result: ResultFile) -> None:
             comparison.candidate,
             comparison.verdict,
             comparison.speedup,
-            "" if comparison.ci is None else f"{comparison.ci[0]:.3f} to {comparison.ci[1]:.3f}",
+            _interval(comparison),
             "" if comparison.verdict in ("FASTER", "SLOWER", "SAME") else comparison.reason,
         ]
         for each in result.benchmarks
@@ -258,6 +258,12 @@ def _print_times(result: ResultFile) -> None:
     if rates:
         print()
         print_table(["program", "variant", "throughput"], rates)
+
+
+def _interval(comparison: ComparisonResult) -> str:
+    """The interval of a speedup. Identical code was not timed."""
+    ci = None if comparison.verdict == "IDENTICAL" else comparison.ci
+    return "" if ci is None else f"{ci[0]:.3f} to {ci[1]:.3f}"
 
 
 def _print_figures(result: ResultFile) -> None:

@@ -175,7 +175,9 @@ def _value(each: ComparisonResult, timed: bool) -> tuple[str, str]:
         return estimate_text(each), key
     if each.speedup is None:
         return "", ""
-    interval = "" if each.ci is None else f" ({each.ci[0]:.3f} to {each.ci[1]:.3f})"
+    # Identical code is not timed.
+    ci = None if each.verdict == "IDENTICAL" else each.ci
+    interval = "" if ci is None else f" ({ci[0]:.3f} to {ci[1]:.3f})"
     return f"{each.speedup:.3f}{interval}", f"{each.speedup:.9g}"
 
 
@@ -189,9 +191,18 @@ def _anchor(benchmark: BenchmarkResult) -> str:
 def _programs(result: ResultFile, codes: Codes) -> Iterator[str]:
     yield "<h2>Programs</h2>"
     for benchmark in result.benchmarks:
-        words = " ".join(_verdict(each.verdict) for each in benchmark.candidates) or _verdict("error")
+        words = _verdicts(benchmark) or _verdict("error")
         body = list(_program(result, benchmark, codes))
         yield from _details(f"{benchmark.fullname} ", body, id=_anchor(benchmark), label=words)
+
+
+def _verdicts(benchmark: BenchmarkResult) -> str:
+    """Each verdict of a program with its variants."""
+    variants: dict[str, list[str]] = {}
+    for each in benchmark.candidates:
+        variants.setdefault(each.verdict, []).append(each.candidate)
+    parts = [f"{_verdict(word)} {escape(', '.join(names))}" for word, names in variants.items()]
+    return "; ".join(parts)
 
 
 def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> Iterator[str]:
