@@ -78,6 +78,7 @@ def connected() -> Generator[Any]:
         os.environ.pop("RAY_ADDRESS", None)  # Ray refuses an empty one
     _check_address(os.environ.get("RAY_ADDRESS", ""))
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_COLOR_PREFIX", "0")
     # Ray adds the current folder to the folders from which workers import.
     with contextlib.chdir("/"):
         try:
