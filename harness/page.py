@@ -212,6 +212,9 @@ def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> It
     params = ", ".join(f"{name} {value}" for name, value in benchmark.params.items())
     yield f'<p class="soft">{escape(params)}; {benchmark.seconds:.1f} s</p>' if params else ""
     yield from _plot(benchmark)
+    for arm in benchmark.arms:
+        if arm.role == "baseline" and (rate := throughput_text(result, benchmark, arm)):
+            yield f"<p>{escape(arm.id)}, the baseline: {escape(rate)}</p>"
     for each in benchmark.candidates:
         yield f"<h3>{escape(each.candidate)}: {_verdict(each.verdict)}</h3><p>{escape(each.reason)}</p>"
         if rate := throughput_text(result, benchmark, benchmark.arm(each.candidate)):

@@ -24,12 +24,14 @@ def throughputs(benchmark: BenchmarkResult, arm: ArmResult) -> dict[str, float]:
 
 
 def throughput_text(result: ResultFile, benchmark: BenchmarkResult, arm: ArmResult) -> str:
-    """The throughputs of an arm in words: ``812 GB/s (20 % of a copy), 203 G elements/s``."""
+    """The throughputs of an arm in words: ``812 GB/s (20 % of the bandwidth of a copy), 203 G elements/s``."""
     parts: list[str] = []
     for name, value in throughputs(benchmark, arm).items():
         if name == "bytes":
             roof = _roof(result, benchmark)
-            share = f" ({100 * value / roof:.0f} % of a copy)" if roof else ""
+            percent = 100 * value / roof if roof else 0.0
+            shown = f"{percent:.0f}" if percent >= 10 else f"{percent:.1g}"
+            share = f" ({shown} % of the bandwidth of a copy)" if roof else ""
             parts.append(f"{value / 1e9:.4g} GB/s{share}")
         else:
             parts.append(f"{value / 1e9:.4g} G {name}/s")

@@ -274,7 +274,10 @@ def end_with(parent: int) -> None:
 
 
 def _place(error: Exception) -> str:
-    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark."""
+    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark. An
+    error that names a place itself has no other one."""
+    if getattr(error, "place", None):
+        return ""
     root = os.path.dirname(os.path.dirname(__file__))
     ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]

@@ -70,7 +70,7 @@ class _LocalSite:
             info |= describe_machine(machine)
             if self._count > 1:
                 info["gpus"] = self._count
-            if (bandwidth := measured_bandwidth()) is not None:
+            if (bandwidth := measured_bandwidth(str(info.get("gpu")))) is not None:
                 info[ROOF] = bandwidth
         jobs = jobs or default_jobs(machine, self._count, os.cpu_count() or 1)
         return info, LocalEngine(jobs, self._count)

@@ -25,6 +25,7 @@ from ..harness.benchmark_run import Conditions, Prepared, empty_benchmark, outco
 from ..harness.engines import Finish
 from ..harness.machine import Machine, MachineMissing
 from ..harness.results import BenchmarkResult
+from ..harness.throughput import ROOF
 from ..harness.worker import Worker, end_with
 from .bench_session import describe_computer
 from .errors import RequirementMissing
@@ -38,7 +39,7 @@ _START = 120.0
 _OTHERS = 20.0
 
 #: What may differ between two machines of one kind.
-_OWN = ("node", "processes", "temperature.gpu", "persistence_mode", "copy_bandwidth")
+_OWN = ("node", "processes", "temperature.gpu", "persistence_mode", ROOF)
 
 
 class BenchmarkActor:
@@ -55,8 +56,8 @@ class BenchmarkActor:
         facts = describe_computer() | {"node": platform.node()}
         if self._worker.machine.stopwatch:
             facts |= self._worker.describe(_START)
-            if (bandwidth := measured_bandwidth()) is not None:
-                facts["copy_bandwidth"] = bandwidth
+            if (bandwidth := measured_bandwidth(str(facts.get("gpu")))) is not None:
+                facts[ROOF] = bandwidth
         return facts
 
     def run(self, conditions: Conditions, made: Prepared, place: int) -> BenchmarkResult:
