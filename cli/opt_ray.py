@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 from ..programs.errors import RequirementMissing
-from ..programs.ray_cluster import ATTEMPTS, Origin, connected, is_loss, reason_of
+from ..programs.ray_cluster import ATTEMPTS, Origin, connected, reason_of
 from .opt_files import Ended, FileRun, recorded
 from .outcome import INTERNAL
 
@@ -91,9 +91,7 @@ def _answer(ray: Any, call: Any) -> Ended | BaseException:
     except errors.RayTaskError as error:
         raise error.cause from error
     except errors.RayError as error:
-        if is_loss(error):
-            return error
-        raise
+        return error
 
 
 @contextlib.contextmanager

@@ -96,14 +96,16 @@ _OPENING = 120.0
 @dataclass(frozen=True)
 class Prepared:
     """The work and the arms of a task, the baseline first. ``codes`` maps the id of an arm to its machine code.
-    ``error`` says why the baseline has none. ``params`` are those of the work, which another process need not load
-    for that."""
+
+    ``error`` says why the baseline has none, and the benchmark cannot be run. ``params`` are those of the work, so that
+    another process need not load it.
+    """
 
     work: Work
     params: dict[str, Any]
     arms: list[Arm]
     codes: dict[str, Code]
-    error: Exception | None = None
+    error: str = ""
 
 
 def prepare(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> Prepared:
@@ -118,16 +120,17 @@ def prepare(task: Task, assembler: Callable[[Mapping[str, str]], Code]) -> Prepa
             codes[arm.id] = assembler(arm.modules)
         except BENCHMARK_ERRORS as error:
             if position == 0:
-                return Prepared(work, dict(work.params), arms, {}, error)
+                return Prepared(work, dict(work.params), arms, {}, str(error))
             arms[position] = replace(arm, error=str(error))
     return Prepared(work, dict(work.params), arms, codes)
 
 
-def empty_benchmark(made: Prepared) -> BenchmarkResult:
-    """The result of a benchmark before it is run."""
+def empty_benchmark(made: Prepared, error: str = "") -> BenchmarkResult:
+    """The result of a benchmark that was not run yet, or that cannot be run because of this error."""
     work = made.work
     name = work.fullname.rpartition("/")[2]
-    return BenchmarkResult(work.fullname, name, work.group, made.params, [_arm_of(each) for each in made.arms])
+    arms = [_arm_of(each) for each in made.arms]
+    return BenchmarkResult(work.fullname, name, work.group, made.params, arms, error=error)
 
 
 def _arm_of(arm: Arm) -> ArmResult:
@@ -188,8 +191,6 @@ class _BenchmarkRun:
 
     def run(self) -> None:
         """Check, time, compare."""
-        if self.made.error is not None:
-            raise self.made.error
         for id, code in self.codes.items():
             self.result.arm(id).cubin_sha256 = code.cubin_sha256
         base = self.arms[0]

@@ -24,6 +24,7 @@ from .benchmark_run import (
     Prepared,
     Task,
     empty_benchmark,
+    outcome_of,
     prepare,
 )
 from .engines import Engine, LocalEngine
@@ -83,6 +84,10 @@ class Session:
             done[index] = benchmark
             self._save(done)
 
+        for index, each in enumerate(made):
+            if each.error:
+                done[index] = empty_benchmark(each, each.error)
+                self.report(f"{each.work.fullname}: {outcome_of(done[index])}")
         pending = {index: each for index, each in enumerate(made) if index not in done}
         if done:
             self._save(done)

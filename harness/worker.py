@@ -59,7 +59,10 @@ class WorkerFailed(WorkerError):
 
     def __init__(self, kind: str, message: str, trace: str, is_device_failure: bool = False) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind, self.trace, self.is_device_failure = kind, trace, is_device_failure
+        self.kind, self.message, self.trace, self.is_device_failure = kind, message, trace, is_device_failure
+
+    def __reduce__(self) -> tuple[type[WorkerFailed], tuple[str, str, str, bool]]:
+        return type(self), (self.kind, self.message, self.trace, self.is_device_failure)
 
 
 class Timed:

@@ -25,7 +25,7 @@ from ..cache import source_digest
 from ..python_child import FOLDER
 from .errors import RequirementMissing
 
-__all__ = ["ATTEMPTS", "Origin", "connected", "is_loss", "reason_of"]
+__all__ = ["ATTEMPTS", "Origin", "connected", "reason_of"]
 
 #: How often a piece of work is given to workers that are lost, before it is given up.
 ATTEMPTS = 3
@@ -100,12 +100,6 @@ def _check_address(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=20).close()
     except OSError as error:
         raise RequirementMissing(f"the Ray cluster cannot be used: RAY_ADDRESS is {address}: {error}") from error
-
-
-def is_loss(error: BaseException) -> bool:
-    """Whether an error of a call says that the worker or its node was lost, not that the work failed."""
-    errors: Any = importlib.import_module("ray.exceptions")
-    return isinstance(error, errors.RayError) and not isinstance(error, errors.RayTaskError)
 
 
 def reason_of(error: BaseException) -> str:

@@ -30,7 +30,7 @@ from ..harness.worker import Worker, end_with
 from .bench_session import describe_computer
 from .errors import RequirementMissing
 from .machine_costs import measured_bandwidth
-from .ray_cluster import ATTEMPTS, Origin, is_loss, reason_of
+from .ray_cluster import ATTEMPTS, Origin, reason_of
 
 __all__ = ["BenchmarkActor", "RayEngine"]
 
@@ -143,8 +143,8 @@ class RayEngine:
                 if len(lost[index]) < ATTEMPTS:
                     waiting.appendleft(index)
                     continue
-                result = empty_benchmark(made)
-                result.error = f"given up: {ATTEMPTS} workers were lost while they ran it: {'; '.join(lost[index])}"
+                error = f"given up: {ATTEMPTS} workers were lost while they ran it: {'; '.join(lost[index])}"
+                result = empty_benchmark(made, error)
                 report(f"{result.fullname}: {outcome_of(result)}")
                 finish(index, result)
             if any(each.index is not None for each in self._calls.values()):
@@ -180,9 +180,7 @@ class RayEngine:
                 return error.cause
             raise error.cause from error
         except errors.RayError as error:
-            if is_loss(error):
-                return error
-            raise
+            return error
 
     def _welcome(self, member: _Member, answer: Any) -> None:
         """A worker has started, or it was lost before that."""

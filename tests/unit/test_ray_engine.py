@@ -1,6 +1,7 @@
 """The engine for Ray clusters, on workers that a fake of Ray loses on demand. `test_ray.py` uses Ray itself."""
 
 import importlib
+import pickle
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from fake_runs import PLAN, arm, assembler, machine, task
 from ptxmotion.harness.benchmark_run import Conditions, Prepared, empty_benchmark, prepare
 from ptxmotion.harness.machine import MachineMissing
 from ptxmotion.harness.results import BenchmarkResult
+from ptxmotion.harness.worker import WorkerFailed
 from ptxmotion.programs import ray_engine
 from ptxmotion.programs.errors import RequirementMissing
 from ptxmotion.programs.ray_engine import RayEngine
@@ -131,3 +133,10 @@ def test_a_cluster_whose_workers_never_answer_ends_the_run(monkeypatch: pytest.M
     monkeypatch.setattr(cluster.ray, "wait", nothing)
     with pytest.raises(RequirementMissing, match=r"no worker of the Ray cluster started within 0\.5 s"):
         cluster.engine.start(1)
+
+
+def test_the_errors_of_a_worker_and_prepared_benchmarks_can_be_sent() -> None:
+    failed = pickle.loads(pickle.dumps(WorkerFailed("OSError", "no file", "trace", True)))
+    assert (str(failed), failed.trace, failed.is_device_failure) == ("OSError: no file", "trace", True)
+    made = prepare(task("s/a", arm("O3"), arm("x", "honest 2e-4")), assembler)
+    assert pickle.loads(pickle.dumps(made)) == made
