@@ -14,40 +14,19 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
+from .opt_one import Ended, FileRun, recorded, run_one
+from .outcome import BAD_INPUT, INTERNAL, CommandError, say, usage_error
 
-__all__ = ["Ended", "FileRun", "recorded", "run_files"]
+__all__ = ["run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
 _INTERRUPTED = (130, 141)
-
-
-class FileRun(Protocol):
-    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
-
-    is_changed: bool
-
-    def run(self) -> int:
-        """Run it; the exit code."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
-
-    code: int
-    is_changed: bool
-    messages: str
 
 
 def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], FileRun]) -> int:
@@ -88,26 +67,11 @@ def _endings(
     return _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
 
 
-def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
-    """(exit code, whether a kernel changed)."""
-    each = one_file(own)
-    code = guarded(_command(own, path), lambda _: each.run())
-    return code, each.is_changed
-
-
 def _one_by_one(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun]
 ) -> Generator[tuple[str, Ended]]:
     for path, own in tasks.items():
-        yield path, Ended(*_run_one(one_file, path, own), "")
-
-
-def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
-    """Run one file in another process."""
-    messages = io.StringIO()
-    with contextlib.redirect_stderr(messages):
-        code, is_changed = _run_one(one_file, path, own)
-    return Ended(code, is_changed, messages.getvalue())
+        yield path, Ended(*run_one(one_file, path, own), "")
 
 
 def _in_parallel(
@@ -163,11 +127,6 @@ def _progress(number: int) -> Generator[Callable[[], None]]:
             bar.refresh()
 
         yield advance
-
-
-def _command(arguments: argparse.Namespace, path: str) -> list[str]:
-    """The command that does for one input what this one does."""
-    return [word for word in arguments.command if word not in arguments.files] + [path]
 
 
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:

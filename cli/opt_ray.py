@@ -20,7 +20,7 @@ from typing import Any
 
 from ..programs.errors import RequirementMissing
 from ..programs.ray_cluster import ATTEMPTS, Origin, connected, reason_of
-from .opt_files import Ended, FileRun, recorded
+from .opt_one import Ended, FileRun, recorded
 from .outcome import INTERNAL
 
 __all__ = ["on_cluster"]
