@@ -141,6 +141,12 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="programs that run at the same time (default: from the number of GPUs and cores)",
     )
+    where.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        help="what distributes the programs: this computer, or a Ray cluster with one worker for each GPU (default: "
+        "local)",
+    )
     how = parser.add_argument_group("how to measure")
     how.add_argument("--rounds", type=_positive, metavar="N", help="rounds of timing (default: 30)")
     how.add_argument("--samples", type=_positive, metavar="N", help="samples in each round (default: 10)")

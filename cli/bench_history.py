@@ -106,7 +106,8 @@ def _add(arguments: argparse.Namespace) -> int:
     entry = entry_of(result)
     store = store_of(arguments)
     where = store.add(entry)
-    say(f"{where}: {sum(map(len, entry.results.values()))} variants of {len(entry.results)} programs at {entry.id}")
+    programs = f"{len(entry.results)} program{'s' if len(entry.results) != 1 else ''}"
+    say(f"{where}: {sum(map(len, entry.results.values()))} results of {programs} at {entry.id}")
     return FINE
 
 

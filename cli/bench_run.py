@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import re
 import sys
 from collections.abc import Callable, Generator, Sequence
@@ -16,9 +15,10 @@ from .fail_on import exit_code, failing, thresholds
 from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error, warn
 
 if TYPE_CHECKING:
+    from ..harness.engines import Engine
     from ..harness.machine import Machine
     from ..harness.protocol import Plan
-    from ..harness.results import ResultFile
+    from ..harness.results import ComparisonResult, ResultFile
     from ..harness.session import Task
     from ..programs.tasks import Problems
     from ..programs.variants import Variant
@@ -70,32 +70,41 @@ def _on_machine(
     programs: Sequence[tuple[Benchmark, str]],
     fails: set[str],
 ) -> int:
-    from ..harness.machine import choose
-    from ..programs.bench_session import default_jobs, run_once, tasks_of
+    from ..programs.bench_session import run_once, tasks_of
+    from ..programs.bench_sites import site
     from ..programs.tasks import SuiteWork, sweep
     from ..programs.variants import Variants
 
-    machine, count, why = choose(arguments.backend or "auto", bool(arguments.require_gpu))
-    say(why)
-    size = arguments.size or ("full" if machine.stopwatch else "tiny")
-    for benchmark, _ in programs:
-        if size not in benchmark.sizes:
-            usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
-    sweeps = _sweeps(arguments, [benchmark for benchmark, _ in programs])
-    if arguments.dry_run:
-        for benchmark, file in programs:
-            for values in sweep(benchmark, sweeps):
-                name = SuiteWork(benchmark.fullname, size, file, values).fullname
+    engine = arguments.engine or "local"
+    if arguments.profile and engine != "local":
+        usage_error("--profile runs in this process, so it takes no --engine")
+    with site(engine, say) as where:
+        machine, why = where.choose(arguments.backend or "auto", bool(arguments.require_gpu))
+        say(why)
+        size = arguments.size or ("full" if machine.stopwatch else "tiny")
+        for benchmark, _ in programs:
+            if size not in benchmark.sizes:
+                usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
+        sweeps = _sweeps(arguments, [benchmark for benchmark, _ in programs])
+        names = [
+            SuiteWork(benchmark.fullname, size, file, values).fullname
+            for benchmark, file in programs
+            for values in sweep(benchmark, sweeps)
+        ]
+        if arguments.dry_run:
+            for name in names:
                 print(f"{name} {size}: {', '.join(each.id for each in variants)}")
-        return FINE
-    info = _machine_info(machine, count)
-    with Variants() as maker:
-        tasks = tasks_of(programs, size, variants, maker, arguments.arch, info, sweeps)
-        if arguments.profile:
-            run_once(machine, tasks, say)
             return FINE
-        jobs = arguments.jobs or default_jobs(machine, count, os.cpu_count() or 1)
-        result = _session(arguments, plan, machine, (jobs, count), tasks, info, variants)
+        info, distributor = where.start(machine, len(names), arguments.jobs)
+        for each in [info, *info.get("workers", [])]:
+            if each.get("processes"):
+                warn(f"other processes use this GPU: {each['processes']}")
+        with Variants() as maker:
+            tasks = tasks_of(programs, size, variants, maker, arguments.arch, info, sweeps)
+            if arguments.profile:
+                run_once(machine, tasks, say)
+                return FINE
+            result = _session(arguments, plan, machine, distributor, tasks, info, variants)
     return _conclude(result, fails)
 
 
@@ -152,31 +161,15 @@ def _launch(arguments: argparse.Namespace) -> str:
     return arguments.launch or "auto"
 
 
-def _machine_info(machine: Machine, count: int) -> dict[str, Any]:
-    from ..harness.throughput import ROOF
-    from ..programs.bench_session import describe_computer
-    from ..programs.machine_costs import measured_bandwidth
-
-    info = describe_computer(machine)
-    if info.get("processes"):
-        warn(f"other processes use this GPU: {info['processes']}")
-    if count > 1 and machine.stopwatch:
-        info["gpus"] = count
-    if machine.stopwatch and (bandwidth := measured_bandwidth()) is not None:
-        info[ROOF] = bandwidth
-    return info
-
-
 def _session(
     arguments: argparse.Namespace,
     plan: Plan,
     machine: Machine,
-    jobs: tuple[int, int],
+    engine: Engine,
     tasks: Sequence[Task],
     info: dict[str, Any],
     variants: Sequence[Variant],
 ) -> ResultFile:
-    """Run the tasks. ``jobs`` is how many run at the same time, and on how many machines."""
     from ..harness.results import ResultError, read
     from ..harness.session import Limits, Session
     from ..programs.bench_session import assembler_for, commit_info, new_result
@@ -193,10 +186,9 @@ def _session(
             result,
             assembler=assembler_for(info),
             path=path,
-            jobs=jobs[0],
-            machines=jobs[1],
             limits=Limits(check=arguments.timeout or 300.0),
             report=report,
+            engine=engine,
         )
         if arguments.resume and path is not None and path.exists():
             former = read(path)
@@ -250,7 +242,7 @@ def _print_times(result: ResultFile) -> None:
             comparison.candidate,
             comparison.verdict,
             comparison.speedup,
-            "" if comparison.ci is None else f"{comparison.ci[0]:.3f} to {comparison.ci[1]:.3f}",
+            _interval(comparison),
             "" if comparison.verdict in ("FASTER", "SLOWER", "SAME") else comparison.reason,
         ]
         for each in result.benchmarks
@@ -266,6 +258,12 @@ def _print_times(result: ResultFile) -> None:
     if rates:
         print()
         print_table(["program", "variant", "throughput"], rates)
+
+
+def _interval(comparison: ComparisonResult) -> str:
+    """The interval of a speedup. Identical code was not timed."""
+    ci = None if comparison.verdict == "IDENTICAL" else comparison.ci
+    return "" if ci is None else f"{ci[0]:.3f} to {ci[1]:.3f}"
 
 
 def _print_figures(result: ResultFile) -> None:

@@ -51,6 +51,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="with several files, the number of parallel processes (default: one for each core)",
     )
+    parser.add_argument(
+        "--engine",
+        choices=("local", "ray"),
+        default="local",
+        help="with several files: optimize them on this computer, or on the nodes of a Ray cluster (default: local)",
+    )
     what = parser.add_argument_group("optimization")
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
@@ -158,6 +164,8 @@ def run(arguments: argparse.Namespace) -> int:
         from .opt_files import run_files
 
         return run_files(arguments, OneFile)
+    if arguments.engine != "local":
+        usage_error("--engine distributes several files: name a folder, or more than one file")
     arguments.file = arguments.files[0] if arguments.files else "-"
     return OneFile(arguments).run()
 

@@ -14,15 +14,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import os
 import sys
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
+from .opt_one import Ended, FileRun, recorded, run_one
+from .outcome import BAD_INPUT, INTERNAL, CommandError, say, usage_error
 
 __all__ = ["run_files"]
 
@@ -31,31 +29,11 @@ _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".js
 _INTERRUPTED = (130, 141)
 
 
-class FileRun(Protocol):
-    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
-
-    is_changed: bool
-
-    def run(self) -> int:
-        """Run it; the exit code."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
-
-    code: int
-    is_changed: bool
-    messages: str
-
-
 def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namespace], FileRun]) -> int:
     """Run `opt` for each of the inputs of ``arguments``; the highest exit code."""
     outputs = _outputs(arguments)
     tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
-    jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
-    endings = _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
+    endings = _endings(arguments, tasks, one_file)
     changed = 0
     failed: list[str] = []
     worst = 0
@@ -75,26 +53,25 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     return worst
 
 
-def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
-    """(exit code, whether a kernel changed)."""
-    each = one_file(own)
-    code = guarded(_command(own, path), lambda _: each.run())
-    return code, each.is_changed
+def _endings(
+    arguments: argparse.Namespace,
+    tasks: Mapping[str, argparse.Namespace],
+    one_file: Callable[[argparse.Namespace], FileRun],
+) -> Generator[tuple[str, Ended]]:
+    """The endings in the order of the tasks: on a Ray cluster, in several processes, or in this one."""
+    if arguments.engine == "ray":
+        from .opt_ray import on_cluster
+
+        return on_cluster(tasks, one_file, arguments.jobs, arguments.output)
+    jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
+    return _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
 
 
 def _one_by_one(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun]
 ) -> Generator[tuple[str, Ended]]:
     for path, own in tasks.items():
-        yield path, Ended(*_run_one(one_file, path, own), "")
-
-
-def _recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
-    """Run one file in a process of the pool."""
-    messages = io.StringIO()
-    with contextlib.redirect_stderr(messages):
-        code, is_changed = _run_one(one_file, path, own)
-    return Ended(code, is_changed, messages.getvalue())
+        yield path, Ended(*run_one(one_file, path, own), "")
 
 
 def _in_parallel(
@@ -108,7 +85,7 @@ def _in_parallel(
 
     pool = process_pool(jobs)
     try:
-        futures = {path: pool.submit(_recorded, one_file, path, own) for path, own in tasks.items()}
+        futures = {path: pool.submit(recorded, one_file, path, own) for path, own in tasks.items()}
         for path, own in tasks.items():
             try:
                 yield path, futures[path].result()
@@ -127,7 +104,7 @@ def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: ar
 
     with process_pool(1) as pool:
         try:
-            return pool.submit(_recorded, one_file, path, own).result()
+            return pool.submit(recorded, one_file, path, own).result()
         except BrokenProcessPool:
             return Ended(INTERNAL, False, f"{path}: error: the process that optimizes it was killed\n")
 
@@ -150,11 +127,6 @@ def _progress(number: int) -> Generator[Callable[[], None]]:
             bar.refresh()
 
         yield advance
-
-
-def _command(arguments: argparse.Namespace, path: str) -> list[str]:
-    """The command that does for one input what this one does."""
-    return [word for word in arguments.command if word not in arguments.files] + [path]
 
 
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:

@@ -175,7 +175,9 @@ def _value(each: ComparisonResult, timed: bool) -> tuple[str, str]:
         return estimate_text(each), key
     if each.speedup is None:
         return "", ""
-    interval = "" if each.ci is None else f" ({each.ci[0]:.3f} to {each.ci[1]:.3f})"
+    # Identical code is not timed.
+    ci = None if each.verdict == "IDENTICAL" else each.ci
+    interval = "" if ci is None else f" ({ci[0]:.3f} to {ci[1]:.3f})"
     return f"{each.speedup:.3f}{interval}", f"{each.speedup:.9g}"
 
 
@@ -189,9 +191,18 @@ def _anchor(benchmark: BenchmarkResult) -> str:
 def _programs(result: ResultFile, codes: Codes) -> Iterator[str]:
     yield "<h2>Programs</h2>"
     for benchmark in result.benchmarks:
-        words = " ".join(_verdict(each.verdict) for each in benchmark.candidates) or _verdict("error")
+        words = _verdicts(benchmark) or _verdict("error")
         body = list(_program(result, benchmark, codes))
         yield from _details(f"{benchmark.fullname} ", body, id=_anchor(benchmark), label=words)
+
+
+def _verdicts(benchmark: BenchmarkResult) -> str:
+    """Each verdict of a program with its variants."""
+    variants: dict[str, list[str]] = {}
+    for each in benchmark.candidates:
+        variants.setdefault(each.verdict, []).append(each.candidate)
+    parts = [f"{_verdict(word)} {escape(', '.join(names))}" for word, names in variants.items()]
+    return "; ".join(parts)
 
 
 def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> Iterator[str]:
@@ -201,6 +212,9 @@ def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> It
     params = ", ".join(f"{name} {value}" for name, value in benchmark.params.items())
     yield f'<p class="soft">{escape(params)}; {benchmark.seconds:.1f} s</p>' if params else ""
     yield from _plot(benchmark)
+    for arm in benchmark.arms:
+        if arm.role == "baseline" and (rate := throughput_text(result, benchmark, arm)):
+            yield f"<p>{escape(arm.id)}, the baseline: {escape(rate)}</p>"
     for each in benchmark.candidates:
         yield f"<h3>{escape(each.candidate)}: {_verdict(each.verdict)}</h3><p>{escape(each.reason)}</p>"
         if rate := throughput_text(result, benchmark, benchmark.arm(each.candidate)):
@@ -253,12 +267,13 @@ def _figures(figures: Sequence[FigureResult]) -> Iterator[str]:
         return
     names = ["figure", "baseline", "variant", "unit", "change", "verdict"]
     yield '<div class="scroll" tabindex="0"><table class="rows"><thead><tr>'
-    yield "".join(f'<th scope="col">{name}</th>' for name in names) + "</tr></thead><tbody>"
+    classes = ["", "n", "n", "", "n", ""]
+    heads = zip(names, classes, strict=True)
+    yield "".join(f'<th scope="col" class="{c}">{name}</th>' for name, c in heads) + "</tr></thead><tbody>"
     for each in figures:
         numbers = [number_text(each.before), number_text(each.after)]
         change = percent_text(each.before, each.after)
         cells = [escape(_label(each)), *numbers, escape(each.unit), change, _verdict(each.verdict)]
-        classes = ["", "n", "n", "", "n", ""]
         made = zip(names, cells, classes, strict=True)
         yield "<tr>" + "".join(f'<td class="{c}" data-name="{n}">{cell}</td>' for n, cell, c in made) + "</tr>"
     yield "</tbody></table></div>"
@@ -322,7 +337,7 @@ def _cell(line: tuple[int, str] | None, mark: str) -> str:
 
 
 def _history(history: Sequence[Series], steps: Sequence[SeriesStep]) -> Iterator[str]:
-    changing = [each for each in history if len(set(each.values)) > 1]
+    changing = _shared([each for each in history if len(set(each.values)) > 1])
     if not history:
         return
     yield "<h2>History</h2>"
@@ -335,12 +350,12 @@ def _history(history: Sequence[Series], steps: Sequence[SeriesStep]) -> Iterator
             key = (step.series.environment, step.series.program, arm, step.series.figure)
             marks.setdefault(key, []).append((step.step.index, "bad" if step.regressed else "good", step))
     yield '<div class="trends">'
-    for each in changing[:_TRENDS]:
+    for each, arms in changing[:_TRENDS]:
         found = marks.get((each.environment, each.program, each.arm, each.figure), [])
-        name = f"{each.program} {each.arm} {each.figure}"
+        name = f"{each.program} {arms} {each.figure}"
         yield f"<figure>{trend(each.values, [(i, colour) for i, colour, _ in found], name)}"
-        yield f'<figcaption>{escape(name)}<br><span class="soft">{escape(each.unit)}'
-        yield f", {len(each.values)} results on {escape(each.environment)}</span>"
+        what = f"{each.unit}, {len(each.values)} results on {each.environment}".removeprefix(", ")
+        yield f'<figcaption>{escape(name)}<br><span class="soft">{escape(what)}</span>'
         for _, colour, step in found:
             change = percent_text(step.step.before, step.step.after)
             word = "v-WORSE" if colour == "bad" else "v-BETTER"
@@ -351,10 +366,26 @@ def _history(history: Sequence[Series], steps: Sequence[SeriesStep]) -> Iterator
         yield f"<p>{len(changing) - _TRENDS} more series changed; <code>bench history show</code> prints them.</p>"
 
 
+def _shared(history: Sequence[Series]) -> list[tuple[Series, str]]:
+    """The series, and their arms. Arms whose values of a figure are equal in the same runs are one series."""
+    found: dict[tuple[Any, ...], tuple[Series, list[str]]] = {}
+    for each in history:
+        runs = tuple((entry.datetime, entry.id) for entry in each.entries)
+        key = (each.environment, each.program, each.figure, tuple(each.values), runs)
+        found.setdefault(key, (each, []))[1].append(each.arm)
+    return [(series, ", ".join(arms)) for series, arms in found.values()]
+
+
+#: The options that say how times are taken.
+_TIMING = ("rounds", "samples", "doublings", "warm_up_seconds", "block_seconds", "shuffle_seed", "rule")
+
+
 def _machine(result: ResultFile) -> Iterator[str]:
     yield "<h2>Machine and protocol</h2><dl>"
     facts: dict[str, Any] = {**result.machine_info, **{f"commit {k}": v for k, v in result.commit_info.items()}}
-    for name, value in (facts | result.options).items():
+    unused = _TIMING if result.control.aa_verdict == "NONE" else ()
+    options = {name: value for name, value in result.options.items() if name not in unused}
+    for name, value in (facts | options).items():
         if value not in ("", [], None):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             yield f"<dt>{escape(str(name))}</dt><dd>{escape(text)}</dd>"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .exporters import export
 from .figures import FIGURES, noise_free, number_text, percent_text
@@ -192,5 +192,8 @@ def _markdown(result: ResultFile, images: Sequence[str]) -> str:
             values = f"{number_text(old)} | {number_text(new)} | {percent_text(old, new)}"
             lines.append(f"| {FIGURES[name].label} | {FIGURES[name].unit} | {who} | {values} |")
         lines.append("")
-    machine = ", ".join(f"{name} {value}" for name, value in result.machine_info.items() if value not in ("", []))
+    facts = {**result.machine_info}
+    if isinstance(workers := facts.get("workers"), list):
+        facts["workers"] = len(cast("list[Any]", workers))
+    machine = ", ".join(f"{name} {value}" for name, value in facts.items() if value not in ("", []))
     return "\n".join([*lines, f"Machine: {machine}.", ""])

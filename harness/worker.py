@@ -34,7 +34,7 @@ from .results import Correctness
 from .stats import Estimate
 from .workload import Arm, Recording, Work
 
-__all__ = ["Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
+__all__ = ["end_with", "Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
 
 #: Seconds within which a child must start.
@@ -59,7 +59,10 @@ class WorkerFailed(WorkerError):
 
     def __init__(self, kind: str, message: str, trace: str, is_device_failure: bool = False) -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.kind, self.trace, self.is_device_failure = kind, trace, is_device_failure
+        self.kind, self.message, self.trace, self.is_device_failure = kind, message, trace, is_device_failure
+
+    def __reduce__(self) -> tuple[type[WorkerFailed], tuple[str, str, str, bool]]:
+        return type(self), (self.kind, self.message, self.trace, self.is_device_failure)
 
 
 class Timed:
@@ -266,7 +269,7 @@ class _Child:
         self.backend.synchronize()
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """End this process when its parent is gone, also while it runs an endless kernel."""
     while os.getppid() == parent:
         time.sleep(0.5)
@@ -274,7 +277,10 @@ def _end_with(parent: int) -> None:
 
 
 def _place(error: Exception) -> str:
-    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark."""
+    """The place where an error was raised, if it is outside of harness and emulator, for example in a benchmark. An
+    error that names a place itself has no other one."""
+    if getattr(error, "place", None):
+        return ""
     root = os.path.dirname(os.path.dirname(__file__))
     ours = (os.path.join(root, "harness"), os.path.join(root, "emulator"))
     frames = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith(ours)]
@@ -283,7 +289,7 @@ def _place(error: Exception) -> str:
 
 def serve(handle: int) -> None:
     """Answer requests until the parent ends."""
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=end_with, args=(os.getppid(),), daemon=True).start()
     connection = Connection(handle)
     machine: Machine = connection.recv()
     importlib.import_module(f"{__package__}.correctness")  # this import also loads NumPy

@@ -39,14 +39,9 @@ __all__ = [
 _OPENING = 120.0
 
 
-def describe_computer(machine: Machine) -> dict[str, Any]:
-    """The computer, and its GPU where ``machine`` is one."""
-    computer: dict[str, Any] = {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "python": sys.version.split()[0],
-    }
-    return computer | describe_machine(machine) if machine.stopwatch else computer
+def describe_computer() -> dict[str, Any]:
+    """The computer on which this process runs, without its GPUs."""
+    return {"machine": platform.machine(), "system": platform.system(), "python": sys.version.split()[0]}
 
 
 def describe_machine(machine: Machine) -> dict[str, Any]:

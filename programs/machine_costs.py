@@ -29,10 +29,13 @@ def costs_file_text(costs: Mapping[str, Any]) -> str:
     return json.dumps(dict(costs), indent=2) + "\n"
 
 
-def measured_bandwidth() -> float | None:
-    """The bandwidth of a copy in GPU memory, in bytes per second, as `doctor --calibrate` measured it on this machine;
-    None where it did not. Raises `BadInput` for a broken file."""
-    return read_costs().bandwidth if cache_folder() is not None and costs_path().is_file() else None
+def measured_bandwidth(gpu: str) -> float | None:
+    """The bandwidth of a copy in the memory of ``gpu``, in bytes per second, as `doctor --calibrate` measured it; None
+    where it measured no GPU of this name. Raises `BadInput` for a broken file."""
+    if cache_folder() is None or not costs_path().is_file():
+        return None
+    costs = read_costs()
+    return costs.bandwidth if costs.machine == gpu else None
 
 
 def read_costs() -> MachineCosts:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import hashlib
 import itertools
 import os
+import platform
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,15 +34,18 @@ __all__ = ["Problems", "SuiteWork", "select", "sweep", "task_of"]
 @dataclass(frozen=True)
 class SuiteWork:
     """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty. ``values`` are those
-    parameters of its data that are not the default."""
+    parameters of its data that are not the default. ``digest`` is that of the file; it is empty if the file is not
+    compared with it. The process that runs the work reads the file again, maybe on another computer."""
 
     program: str
     size: str
     file: str = ""
     values: tuple[tuple[str, int], ...] = ()
+    digest: str = ""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"program": self.program, "size": self.size, "file": self.file, "values": self.values}
+        names = ("program", "size", "file", "values", "digest")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def fullname(self) -> str:
@@ -67,10 +72,13 @@ class SuiteWork:
     @cached_property
     def benchmark(self) -> Benchmark:
         """The program; imported when it is first used. Raises `DslError`."""
+        from ..dsl import DslError
         from ..suites.registry import find, from_file
 
         if not self.file:
             return find(self.program)
+        if self.digest and _digest(self.file) != self.digest:
+            raise DslError(f"{self.file} on {platform.node()} differs from the file that the run began with")
         return next(each for each in from_file(self.file) if each.fullname == self.program)
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
@@ -89,6 +97,10 @@ class SuiteWork:
     def check(self, seed: int, outputs: Mapping[str, NDArray[Any]], /) -> list[str]:
         """Compare with the program's NumPy reference: one line for each output that differs."""
         return self.benchmark.check(outputs, _reference(self, seed))
+
+
+def _digest(file: str) -> str:
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 # A work runs several times in a row on the same data, and a reference can take longer than all kernels together.
@@ -196,7 +208,7 @@ def task_of(
 ) -> Task:
     """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared.
     ``values`` are parameters of the data."""
-    work = SuiteWork(benchmark.fullname, size, file, values)
+    work = SuiteWork(benchmark.fullname, size, file, values, _digest(file) if file else "")
 
     def make() -> tuple[Work, Sequence[Arm]]:
         from ..suites.runner import ptx_of

@@ -141,7 +141,7 @@ class Dies:
 def test_a_process_that_is_killed_does_not_end_the_others(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = argparse.Namespace(files=[str(folder)], output=str(tmp_path / "out"), jobs=2, emit=None)
+    arguments = argparse.Namespace(files=[str(folder)], output=str(tmp_path / "out"), jobs=2, emit=None, engine="local")
     arguments.remarks_output = arguments.stats_json = arguments.dump = arguments.contract = None
     arguments.command = ["opt"]
     assert run_files(arguments, Dies) == 70

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -175,7 +176,7 @@ def test_throughputs_are_the_work_by_the_median_time() -> None:
     assert throughput_text(done, benchmark, benchmark.arm("O3")).startswith("0.0")
     done.machine_info[ROOF] = 320e6
     assert re.fullmatch(
-        r"0\.1[56]\d* GB/s \((49|50|51) % of a copy\), 0\.0(2|19\d|20\d)\d* G elements/s",
+        r"0\.1[56]\d* GB/s \((49|50|51) % of the bandwidth of a copy\), 0\.0(2|19\d|20\d)\d* G elements/s",
         throughput_text(done, benchmark, benchmark.arm("lcm")),
     )
     (first, second) = list(csv.DictReader(io.StringIO(export(done, "csv"))))
@@ -197,3 +198,26 @@ def test_a_timed_run_prints_throughputs_and_fails_where_it_shall(capfd: pytest.C
     throttled = session(machine("throttled_stopwatch")).run([task("suite/a", arm("O3"), arm("x", "honest 2e-4"))])
     assert [_conclude(throttled, fails) for fails in (set[str](), {"invalid"}, {"slower"})] == [0, 5, 0]
     assert "no verdict counts" in capfd.readouterr().err
+
+
+def test_the_roof_is_that_of_the_gpu_that_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Machines with different GPUs may share a cache folder, and workers of a cluster are calibrated by themselves."""
+    from ptxmotion.programs.machine_costs import costs_file_text, measured_bandwidth, read_costs
+
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
+    costs = {**asdict(read_costs()), "machine": "NVIDIA H200", "bandwidth": 4e12}
+    assert measured_bandwidth("NVIDIA H200") is None
+    (tmp_path / "machine-costs.json").write_text(costs_file_text(costs))
+    assert measured_bandwidth("NVIDIA H200") == 4e12
+    assert measured_bandwidth("NVIDIA A100") is None
+    done = session().run([counted_task("suite/a", arm("O3", "honest 1e-4"))])
+    (benchmark,) = done.benchmarks
+    assert benchmark.timing is not None and " of a copy" not in throughput_text(done, benchmark, benchmark.arm("O3"))
+    benchmark.timing.machine = 1
+    for workers, share in (([{ROOF: 1e6}, {ROOF: 160e6}], "50 %"), ([{ROOF: 160e6}, {}], ""), ([{ROOF: 160e6}], "")):
+        done.machine_info = {"workers": workers}
+        text = throughput_text(done, benchmark, benchmark.arm("O3"))
+        assert (share in text) if share else ("%" not in text), text
+    benchmark.work["bytes"] = 8.0
+    done.machine_info = {ROOF: 160e6}
+    assert "(0.05 % of the bandwidth of a copy)" in throughput_text(done, benchmark, benchmark.arm("O3"))

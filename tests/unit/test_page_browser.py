@@ -81,6 +81,13 @@ def test_it_fits_every_width_in_both_themes_without_errors(
     )
     assert text == plot
     assert problems == []
+    if folder := os.environ.get("PTXMOTION_SCREENSHOTS"):
+        page.evaluate("for (const each of document.querySelectorAll('details')) each.open = false")
+        page.locator("details").first.evaluate("each => each.open = true")
+        page.screenshot(path=Path(folder) / f"{theme}-{width}.png", full_page=False)
+        page.locator("details").first.evaluate("each => each.scrollIntoView()")
+        page.wait_for_timeout(500)  # a part is drawn when it comes into view
+        page.screenshot(path=Path(folder) / f"{theme}-{width}-program.png", full_page=False)
     context.close()
 
 

@@ -1,0 +1,53 @@
+"""One of several files of `ptxmotion opt`: how it is run in this process or in another one, and what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .outcome import guarded
+
+__all__ = ["Ended", "FileRun", "recorded", "run_one"]
+
+
+class FileRun(Protocol):
+    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
+
+    is_changed: bool
+
+    def run(self) -> int:
+        """Run it; the exit code."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
+
+    code: int
+    is_changed: bool
+    messages: str
+
+
+def run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
+    """Run it in this process: (exit code, whether a kernel changed)."""
+    each = one_file(own)
+    code = guarded(_command(own, path), lambda _: each.run())
+    return code, each.is_changed
+
+
+def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+    """Run it, and keep what it prints on stderr."""
+    messages = io.StringIO()
+    with contextlib.redirect_stderr(messages):
+        code, is_changed = run_one(one_file, path, own)
+    return Ended(code, is_changed, messages.getvalue())
+
+
+def _command(arguments: argparse.Namespace, path: str) -> list[str]:
+    """The command that does for one input what this one does."""
+    return [word for word in arguments.command if word not in arguments.files] + [path]

@@ -1,0 +1,112 @@
+"""Where `bench run` runs: on this computer, or on the nodes of a Ray cluster.
+
+A site chooses the machine, and then starts it: the description of the machine for the result file, and the engine that
+distributes the benchmarks. Guarantees: after the ``with`` of `site`, nothing that it started is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..harness.engines import Engine, LocalEngine
+from ..harness.machine import CUDA, EMULATOR, Machine, MachineMissing, choose
+from ..harness.throughput import ROOF
+from .bench_session import default_jobs, describe_computer, describe_machine
+from .machine_costs import measured_bandwidth
+
+if TYPE_CHECKING:
+    from .ray_engine import RayEngine
+
+__all__ = ["ENGINES", "Site", "site"]
+
+ENGINES = ("local", "ray")
+
+
+class Site(Protocol):
+    """A place to run benchmarks."""
+
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
+        """The machine for `auto`, `cuda` or `emulator`, and the reason for the choice. Raises `MachineMissing`."""
+        ...
+
+    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow); the
+        description of the machine, and the engine. Raises `MachineMissing`, `RequirementMissing`."""
+        ...
+
+
+@contextlib.contextmanager
+def site(engine: str, report: Callable[[str], None]) -> Generator[Site]:
+    """The site of an engine. ``report`` receives lines about it. Raises `RequirementMissing`."""
+    if engine == "local":
+        yield _LocalSite()
+        return
+    from .ray_cluster import connected
+
+    with connected() as ray:
+        cluster = _RaySite(ray, report)
+        try:
+            yield cluster
+        finally:
+            cluster.close()
+
+
+class _LocalSite:
+    """This computer. ``_count`` is the number of its machines."""
+
+    def __init__(self) -> None:
+        self._count = 1
+
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
+        machine, self._count, why = choose(backend, require_gpu)
+        return machine, why
+
+    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+        info = describe_computer()
+        if machine.stopwatch:
+            info |= describe_machine(machine)
+            if self._count > 1:
+                info["gpus"] = self._count
+            if (bandwidth := measured_bandwidth(str(info.get("gpu")))) is not None:
+                info[ROOF] = bandwidth
+        jobs = jobs or default_jobs(machine, self._count, os.cpu_count() or 1)
+        return info, LocalEngine(jobs, self._count)
+
+
+class _RaySite:
+    """The nodes of a Ray cluster. ``_counts`` has their GPUs and cores."""
+
+    def __init__(self, ray: Any, report: Callable[[str], None]) -> None:
+        self._ray, self._report = ray, report
+        self._engine: RayEngine | None = None
+
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
+        gpus, nodes = self._count("GPU"), sum(bool(each["Alive"]) for each in self._ray.nodes())
+        where = f"ray: {nodes} node{'s' if nodes > 1 else ''}, {gpus} GPU{'s' if gpus != 1 else ''}"
+        if backend == "emulator" and not require_gpu:
+            return EMULATOR, f"{where}; emulator: chosen with --backend"
+        if gpus:
+            return CUDA, where
+        if backend == "cuda" or require_gpu:
+            raise MachineMissing(f"{where}", "without a GPU, --backend=emulator counts instead of timing")
+        return EMULATOR, f"{where}; emulator"
+
+    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+        from .ray_engine import RayEngine
+
+        places = self._count("GPU" if machine.stopwatch else "CPU")
+        if not places:
+            raise MachineMissing("the Ray cluster has no cores: start its nodes with --num-cpus")
+        self._engine = RayEngine(self._ray, machine, self._report)
+        return self._engine.start(min(places, tasks, jobs or places)), self._engine
+
+    def close(self) -> None:
+        """End the workers."""
+        if self._engine is not None:
+            self._engine.close()
+
+    def _count(self, resource: str) -> int:
+        return int(self._ray.cluster_resources().get(resource, 0))
