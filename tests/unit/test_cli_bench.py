@@ -326,8 +326,8 @@ def test_settings_of_bench_are_defaults_of_its_actions(tmp_path: Path, capfd: py
     assert capfd.readouterr().out == "rodinia/pathfinder tiny: O3, lcm\n"
     # `timeout` is an option of another action.
     assert main([*bench, "compare", str(PLANTED), str(PLANTED)]) == 0
-    config.write_text('[bench]\nfail-on = "everything"\n')
-    for action in (["run", "pathfinder"], ["compare", str(PLANTED), str(PLANTED)]):
+    for table, action in (("bench.run", ["run", "pathfinder"]), ("bench", ["compare", str(PLANTED), str(PLANTED)])):
+        config.write_text(f'[{table}]\nfail-on = "everything"\n')
         assert main([*bench, *action]) == 2
         assert "--fail-on: unknown: everything" in capfd.readouterr().err
     for text, message in (
