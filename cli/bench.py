@@ -367,16 +367,18 @@ def _report(arguments: argparse.Namespace) -> int:
     if unknown := sorted(set(formats) - {*FORMS, "html", "thesis"}):
         usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, html, thesis")
     result, folder = read(arguments.result), Path(arguments.output)
-    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    # All texts are made before anything is written. They may need what is not installed.
+    texts: dict[Path, str] = {}
     if "html" in formats:
-        written.append(folder / "report.html")
-        write_text(written[-1], _page(arguments, result))
+        texts[folder / "report.html"] = _page(arguments, result)
     if "thesis" in formats:
         from ..suites.thesis_report import thesis_report
 
-        written.append(folder / "thesis.md")
-        write_text(written[-1], thesis_report(result))
-    for path in written:
+        texts[folder / "thesis.md"] = thesis_report(result)
+    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    for path, text in texts.items():
+        write_text(path, text)
+    for path in [*written, *texts]:
         print(path)
     return FINE
 

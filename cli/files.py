@@ -72,9 +72,10 @@ def read_module(path: str) -> Module:
 
 
 class Outputs:
-    """Outputs that are written together: call `add` for each, then `commit`."""
+    """Outputs that are written together: call `add` for each, then `commit`, which also makes ``folder``."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
         self._targets: list[tuple[str, bytes]] = []
 
     def add(self, path: str, data: bytes | str) -> None:
@@ -85,6 +86,11 @@ class Outputs:
     def commit(self) -> None:
         """Write everything. If that fails, remove the temporary files and raise `CommandError` or `OSError`."""
         staged: list[tuple[str, str]] = []
+        if self._folder:
+            try:
+                os.makedirs(self._folder, exist_ok=True)
+            except OSError as error:
+                raise _cannot_write(self._folder, error) from error
         try:
             for path, data in self._targets:
                 if path != "-" and not _is_special(path):

@@ -6,8 +6,10 @@ folder under the file's path below that folder. The options that write files (`-
 
 Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others, also where its
 process is killed. Messages appear in the order of the inputs, whatever the number of processes. The exit code is the
-highest of the single ones, and one line on stderr says how many files changed and failed.
-Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder.
+highest of the single ones, and one line on stderr says how many files changed and failed, and with ``--contract`` how
+many versions of kernels were added.
+Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder. If no such folder
+exists, a name such as `one.ptx` is that of a file, unless it ends with a slash.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Protocol
 
 from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
 
-__all__ = ["run_files"]
+__all__ = ["is_folder", "output_name", "run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
@@ -32,9 +34,11 @@ _INTERRUPTED = (130, 141)
 
 
 class FileRun(Protocol):
-    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
+    """`opt` for one file. After `run`, ``is_changed`` says whether a kernel changed, and ``versions`` how many versions
+    of kernels were added."""
 
     is_changed: bool
+    versions: int
 
     def run(self) -> int:
         """Run it; the exit code."""
@@ -43,10 +47,12 @@ class FileRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
+    """What became of one file: its exit code, whether a kernel changed, how many versions of kernels were added, and
+    what was printed on stderr."""
 
     code: int
     is_changed: bool
+    versions: int
     messages: str
 
 
@@ -56,7 +62,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
     jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
     endings = _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
-    changed = 0
+    changed = versions = 0
     failed: list[str] = []
     worst = 0
     with contextlib.closing(endings), _progress(len(tasks)) as advance:
@@ -68,18 +74,30 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
                 return ended.code
             worst = max(worst, ended.code)
             changed += ended.is_changed and not ended.code
+            versions += 0 if ended.code else ended.versions
             if ended.code:
                 failed.append(path)
     names = f": {', '.join(failed[:3])}{', …' if len(failed) > 3 else ''}" if failed else ""
-    say(f"ptxmotion: {len(outputs)} files: {changed} changed, {len(failed)} failed{names}")
+    counts = [f"{changed} changed", *([_counted(versions, "version") + " added"] if arguments.contract else [])]
+    say(f"ptxmotion: {_counted(len(outputs), 'file')}: {', '.join(counts)}, {len(failed)} failed{names}")
     return worst
 
 
-def _run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
-    """(exit code, whether a kernel changed)."""
+def _counted(number: int, noun: str) -> str:
+    """
+    >>> _counted(1, "file"), _counted(0, "file")
+    ('1 file', '0 files')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _run_one(
+    one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace
+) -> tuple[int, bool, int]:
+    """(exit code, whether a kernel changed, number of versions added)."""
     each = one_file(own)
     code = guarded(_command(own, path), lambda _: each.run())
-    return code, each.is_changed
+    return code, each.is_changed, each.versions
 
 
 def _one_by_one(
@@ -93,8 +111,8 @@ def _recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own:
     """Run one file in a process of the pool."""
     messages = io.StringIO()
     with contextlib.redirect_stderr(messages):
-        code, is_changed = _run_one(one_file, path, own)
-    return Ended(code, is_changed, messages.getvalue())
+        code, is_changed, versions = _run_one(one_file, path, own)
+    return Ended(code, is_changed, versions, messages.getvalue())
 
 
 def _in_parallel(
@@ -115,7 +133,7 @@ def _in_parallel(
             except BrokenProcessPool:
                 yield path, _alone(one_file, path, own)
     except KeyboardInterrupt:
-        yield "", Ended(_INTERRUPTED[0], False, "")
+        yield "", Ended(_INTERRUPTED[0], False, 0, "")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -129,7 +147,7 @@ def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: ar
         try:
             return pool.submit(_recorded, one_file, path, own).result()
         except BrokenProcessPool:
-            return Ended(INTERNAL, False, f"{path}: error: the process that optimizes it was killed\n")
+            return Ended(INTERNAL, False, 0, f"{path}: error: the process that optimizes it was killed\n")
 
 
 @contextlib.contextmanager
@@ -157,10 +175,28 @@ def _command(arguments: argparse.Namespace, path: str) -> list[str]:
     return [word for word in arguments.command if word not in arguments.files] + [path]
 
 
+def is_folder(path: str) -> bool:
+    """Whether a name on the command line is that of a folder: it ends with a slash, or the folder exists."""
+    return path.endswith(os.sep) or os.path.isdir(path)
+
+
+#: The names with these endings are those of files, unless there is such a folder.
+_FILES = (".ptx", ".json", ".yaml", ".yml", *_SUFFIXES.values())
+
+
+def _require_folder(option: str, path: str) -> None:
+    """Raise `CommandError` if ``path`` is not the name of a folder."""
+    if path == "-" or (not is_folder(path) and (os.path.exists(path) or path.endswith(_FILES))):
+        slash = "" if path == "-" or os.path.exists(path) else f" ('{path}/' is one)"
+        usage_error(f"with several files or a folder, {option} names a folder to write to{slash}, not '{path}'")
+
+
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:
     """By path of each input: its output's path below the output folder."""
-    if arguments.output == "-" or (os.path.exists(arguments.output) and not os.path.isdir(arguments.output)):
-        usage_error("with several files or a folder, -o names a folder to write to: -o DIR")
+    _require_folder("-o", arguments.output)
+    for option in ("remarks_output", "contract", "stats_json", "dump"):
+        if path := getattr(arguments, option):
+            _require_folder("--" + option.replace("_", "-"), path)
     found: dict[str, Path] = {}
     by_stem: dict[str, str] = {}
     for given in arguments.files:
@@ -191,7 +227,7 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     own = argparse.Namespace(**vars(arguments))
     own.file = path
     stem = _stem(name)
-    own.output = _place(arguments.output, str(name) if emit == "ptx" else stem + _SUFFIXES[emit])
+    own.output = _place(arguments.output, output_name(str(name), emit))
     if arguments.remarks_output:
         own.remarks_output = _place(arguments.remarks_output, f"{stem}.opt.yaml")
     if arguments.contract:
@@ -201,6 +237,15 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     if arguments.dump is not None:
         own.dump = str(Path(arguments.dump) / stem)
     return own
+
+
+def output_name(name: str, emit: str) -> str:
+    """The name of the output for the input ``name``. ``emit`` is the value of ``--emit``.
+
+    >>> output_name("a.ptx", "ptx"), output_name("a.ptx", "cubin")
+    ('a.ptx', 'a.cubin')
+    """
+    return name if emit == "ptx" else name.removesuffix(".ptx") + _SUFFIXES[emit]
 
 
 def _stem(name: Path) -> str:
