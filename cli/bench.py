@@ -325,11 +325,11 @@ def _report_changes(arguments: argparse.Namespace, before: ResultFile, after: Re
 
 
 def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:
-    from ..harness.compare import change_lines
+    from ..harness.compare import change_lines, counted_changes
 
     for line in change_lines(changes, before):
         say(line)
-    counts = {kind: sum(each.kind == kind for each in changes) for kind in dict.fromkeys(c.kind for c in changes)}
+    counts = counted_changes(changes, before)
     say(", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no differences")
 
 

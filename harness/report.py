@@ -73,7 +73,7 @@ def _plots(result: ResultFile) -> list[tuple[str, Any]]:
         raise PlotsMissing(str(error)) from error
     matplotlib.rcParams["svg.hashsalt"] = "ptxmotion"
     plots: list[tuple[str, Any]] = []
-    # Without times, identical code has the speedup 1, and the plot would be blank.
+    # In files of earlier versions, identical code has the speedup 1 also without times.
     bars = _speedups(result) if result.control.aa_verdict != "NONE" else []
     if bars:
         plots.append(("speedups", _draw_speedups(figures, result, bars)))
