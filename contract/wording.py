@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from .conditions import Condition, Holds, Inside, Range, expressions_of
 from .document import KernelContract, LaunchChange, Parameter, Version
@@ -21,14 +22,15 @@ _LONG = 14
 
 #: The names of subexpressions.
 _Names = Mapping[Expression, str]
+_NO_NAMES: _Names = MappingProxyType({})
 
 
-def expression_words(expression: Expression, parameters: Sequence[Parameter], names: _Names = {}) -> str:
+def expression_words(expression: Expression, parameters: Sequence[Parameter], names: _Names = _NO_NAMES) -> str:
     """The text of an expression with names instead of `arg0`. ``names`` are those of subexpressions."""
     return str(_renamed(expression, parameters, names))
 
 
-def _renamed(expression: Expression, parameters: Sequence[Parameter], names: _Names = {}) -> Expression:
+def _renamed(expression: Expression, parameters: Sequence[Parameter], names: _Names = _NO_NAMES) -> Expression:
     if expression in names:
         return _Text(names[expression])
     if isinstance(expression, Operation):
@@ -60,7 +62,7 @@ def _name(index: int, parameters: Sequence[Parameter]) -> str:
     return parameters[index].name if index < len(parameters) else f"arg{index}"
 
 
-def condition_words(condition: Condition, parameters: Sequence[Parameter], names: _Names = {}) -> str:
+def condition_words(condition: Condition, parameters: Sequence[Parameter], names: _Names = _NO_NAMES) -> str:
     """A condition as a sentence. ``names`` are those of subexpressions."""
     if isinstance(condition, Holds):
         return expression_words(condition.expression, parameters, names)

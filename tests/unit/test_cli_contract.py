@@ -90,7 +90,10 @@ def test_a_contract_that_fits(
     assert main(["contract", "check", contract]) == 0
     assert capsys.readouterr().out == "the contract is valid: number of kernels 1, of their versions 2\n"
     assert main(["contract", "check", contract, "--module", module]) == 0
-    assert capsys.readouterr().out == "the contract is valid and fits the module: number of kernels 1, of their versions 2\n"
+    assert (
+        capsys.readouterr().out
+        == "the contract is valid and fits the module: number of kernels 1, of their versions 2\n"
+    )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(contract).read_bytes())))
     assert main(["contract", "check", "-", "--module", module]) == 0
 
