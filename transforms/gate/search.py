@@ -10,7 +10,7 @@ Requires: a transform that makes no rewrite whose key `Remarks.allowed` does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -19,7 +19,7 @@ from ...ptx import Kernel, Module
 from ..remarks import Remarks
 from .judge import Judge, Refused
 
-__all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves"]
+__all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves", "without_entries"]
 
 #: How often kernels that got worse are transformed and judged again.
 MOST_TRIALS = 12
@@ -156,3 +156,11 @@ def module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, K
         else:
             items.append(item)
     return replace(module, items=items)
+
+
+def without_entries(module: Module, names: Collection[str]) -> Module:
+    """The module without the entries of these names."""
+    if not names:
+        return module
+    left_out = [kernel for kernel in module.entries if kernel.name in names]
+    return replace(module, items=[item for item in module.items if item not in left_out])
