@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_history(action("history", "keep results over commits, and find the commits where a figure changed"))
     each = action("audit", "recompute the verdicts of result files and report contradictions")
     each.add_argument("results", nargs="+", metavar="RESULT", help="result files")
-    each = action("report", "write a report of a result file, with plots")
+    each = action("report", "write a report of a result file: Markdown, plots, or a page")
     each.add_argument("result", metavar="RESULT", help="the result file")
     each.add_argument(
         "--format",
