@@ -19,7 +19,7 @@ from .outcome import BAD_INPUT, CommandError, remember_input, usage_error
 if TYPE_CHECKING:
     from ..ptx import Module
 
-__all__ = ["Outputs", "decoded", "parse_bytes", "read_bytes", "read_module"]
+__all__ = ["Outputs", "decoded", "is_folder", "parse_bytes", "read_bytes", "read_module"]
 
 STDIN_NAME = "<stdin>"
 
@@ -69,6 +69,11 @@ def read_module(path: str) -> Module:
     module = parse_bytes(read_bytes(path), path)
     verify(module)
     return module
+
+
+def is_folder(path: str) -> bool:
+    """Whether a name on the command line is that of a folder: it ends with a slash, or the folder exists."""
+    return path.endswith(os.sep) or os.path.isdir(path)
 
 
 class Outputs:

@@ -169,11 +169,13 @@ def run(arguments: argparse.Namespace) -> int:
 def _folder_of_output(arguments: argparse.Namespace) -> str:
     """The folder that ``-o`` names for one input; the output is then a file in it, with the name of the input. Empty if
     ``-o`` names a file."""
-    from .opt_files import is_folder, output_name
+    from .files import is_folder
 
     folder: str = arguments.output
     if not is_folder(folder):
         return ""
+    from .opt_files import output_name
+
     if arguments.file == "-":
         usage_error(f"'{folder}' is a folder, and stdin has no name for a file in it: name the output file with -o")
     name = output_name(os.path.basename(arguments.file), arguments.emit or "ptx")

@@ -24,9 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from .files import is_folder
 from .outcome import BAD_INPUT, INTERNAL, CommandError, guarded, say, usage_error
 
-__all__ = ["is_folder", "output_name", "run_files"]
+__all__ = ["output_name", "run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
@@ -173,11 +174,6 @@ def _progress(number: int) -> Generator[Callable[[], None]]:
 def _command(arguments: argparse.Namespace, path: str) -> list[str]:
     """The command that does for one input what this one does."""
     return [word for word in arguments.command if word not in arguments.files] + [path]
-
-
-def is_folder(path: str) -> bool:
-    """Whether a name on the command line is that of a folder: it ends with a slash, or the folder exists."""
-    return path.endswith(os.sep) or os.path.isdir(path)
 
 
 #: The names with these endings are those of files, unless there is such a folder.
