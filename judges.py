@@ -25,7 +25,8 @@ class Assembled:
 
     `float_code` assembles entries one by one. ptxas makes the same code of an entry without calls, whichever other
     entries the module has. So `figures` reads the figures of these entries from the same cubins, and assembles only the
-    others.
+    others. A module that declares functions of other modules is an exception: if an entry calls one of them, the whole
+    module is assembled as relocatable code, which may need other registers.
     """
 
     name = "ptxas"
@@ -57,10 +58,12 @@ class Assembled:
     def _figures_alone(self, module: Module) -> dict[str, Figures]:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
         `ToolchainError`."""
-        from .ptx import print_module
+        from .ptx import Kernel, print_module
         from .transforms.gate.search import without_entries
 
         figures: dict[str, Figures] = {}
+        if any(isinstance(item, Kernel) and item.is_declaration for item in module.items):
+            return figures
         names = {kernel.name for kernel in module.entries}
         for name in sorted(names & self._alone):
             known = self._judge.known_figures(print_module(without_entries(module, names - {name})))

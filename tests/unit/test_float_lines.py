@@ -167,9 +167,16 @@ def test_code_that_was_compared_gives_the_figures_too(tmp_path: Path, others: st
     # The code of a kernel does not depend on the other kernels of its module.
     assert judge.figures(module) == whole.figures(print_module(module))
     assert judge.times.numbers[PTXAS] == started
+    # So is a module that declares a function, because its entries may have to be assembled as relocatable code.
+    declared = parse(source.replace(".visible .entry k0", ".extern .func other();\n" + ".visible .entry k0", 1))
+    for kernel in declared.entries:
+        judge.float_code(module_of(declared, [kernel]))
+    started = judge.times.numbers[PTXAS]
+    assert judge.figures(declared).keys() == judge.figures(module).keys()
+    assert judge.times.numbers[PTXAS] == started + 1
     # A module with another text of the kernel is assembled.
     assert "more" in judge.figures(parse(source.replace("0f3F802000", "0f3F803000")))
-    assert judge.times.numbers[PTXAS] == started + 1
+    assert judge.times.numbers[PTXAS] == started + 2
 
 
 def test_a_cubin_without_lines_is_refused() -> None:
