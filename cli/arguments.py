@@ -149,7 +149,7 @@ def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser
             verb = verb_module(name)
             each = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=verb.EPILOG)
             verb.add_arguments(each)
-            for inner in _with_actions(each):
+            for inner in _with_actions(each) if name != "nvcc" else []:  # all arguments of `nvcc` are those of nvcc
                 _add_common(inner, hide=True)
         else:
             kinds.add_parser(name, help=text)
