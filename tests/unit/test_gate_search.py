@@ -94,10 +94,19 @@ def test_the_result_of_an_earlier_search_is_not_searched_again() -> None:
     assert judge.trials == 1 and again.result == first.result
 
 
-def test_other_entries_are_left_out_unless_a_function_is_judged() -> None:
+def test_other_entries_are_left_out_unless_a_function_is_judged_that_they_may_call() -> None:
+    """A call of another function counts, because that may call the changed one. So does an unknown instruction."""
     text = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.entry a() { ret; }\n.entry b() { ret; }\n"
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".func f() { ret; }\n.func g() { call f; ret; }\n"
+        ".entry a() { ret; }\n.entry b() { call g; ret; }\n"
+        ".entry c() { .reg .u64 %p; mov.u64 %p, f; call %p; ret; }\n.entry d() { unknown.op; ret; }\n"
     )
     module = parse(text)
-    assert [each.name for each in module_of(module, [module.kernel("a")]).kernels] == ["f", "a"]
-    assert [each.name for each in module_of(module, [module.kernel("f")]).kernels] == ["f", "a", "b"]
+
+    def names(*kernels: str) -> list[str]:
+        return [each.name for each in module_of(module, [module.kernel(name) for name in kernels]).kernels]
+
+    assert names("a") == ["f", "g", "a"]
+    assert names("f") == ["f", "g", "b", "c", "d"]
+    assert names("f", "a") == ["f", "g", "a", "b", "c", "d"]

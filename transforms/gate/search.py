@@ -143,14 +143,14 @@ def size_of(kernel: Kernel) -> int:
 def module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, Kernel] | None = None) -> Module:
     """The module without the entries that are not in ``kernels``. ``instead`` replaces kernels by name.
 
-    No entry is left out where one of the kernels is a function: only its callers show whether it got better.
+    Where one of the kernels is a function, entries that may call it stay: only these show whether it got better.
     """
     names = {kernel.name for kernel in kernels}
-    everything = any(not kernel.is_entry for kernel in kernels)
+    with_callers = any(not kernel.is_entry for kernel in kernels)
     items: list[Any] = []
     for item in module.items:
         if isinstance(item, Kernel) and not item.is_declaration:
-            if item.is_entry and not everything and item.name not in names:
+            if item.is_entry and item.name not in names and not (with_callers and _may_call(item)):
                 continue
             items.append(instead.get(item.name, item) if instead else item)
         else:
@@ -164,3 +164,7 @@ def without_entries(module: Module, names: Collection[str]) -> Module:
         return module
     left_out = [kernel for kernel in module.entries if kernel.name in names]
     return replace(module, items=[item for item in module.items if item not in left_out])
+
+
+def _may_call(kernel: Kernel) -> bool:
+    return any(instr.form.is_call or instr.form.is_opaque for instr in kernel.instructions())
