@@ -25,8 +25,8 @@ class Assembled:
 
     `float_code` assembles entries one by one. ptxas makes the same code of an entry without calls, whichever other
     entries the module has. So `figures` reads the figures of these entries from the same cubins, and assembles only the
-    others. A module that declares functions of other modules is an exception: if an entry calls one of them, the whole
-    module is assembled as relocatable code, which may need other registers.
+    others. A module that declares a function of another module is an exception: if an entry calls one of them, all of
+    the module is assembled as relocatable code, which may need other registers.
     """
 
     name = "ptxas"
@@ -59,16 +59,17 @@ class Assembled:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
         `ToolchainError`."""
         from .ptx import Kernel, print_module
-        from .transforms.gate.search import without_entries
+        from .transforms.gate.search import module_of
 
         figures: dict[str, Figures] = {}
-        if any(isinstance(item, Kernel) and item.is_declaration for item in module.items):
+        defined = {kernel.name for kernel in module.kernels}
+        if any(isinstance(item, Kernel) and item.name not in defined for item in module.items):
             return figures
-        names = {kernel.name for kernel in module.entries}
-        for name in sorted(names & self._alone):
-            known = self._judge.known_figures(print_module(without_entries(module, names - {name})))
-            if known is not None and name in known:
-                figures[name] = known[name]
+        for kernel in module.entries:
+            if kernel.name in self._alone:
+                known = self._judge.known_figures(print_module(module_of(module, [kernel])))
+                if known is not None and kernel.name in known:
+                    figures[kernel.name] = known[kernel.name]
         return figures
 
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
