@@ -21,26 +21,55 @@ __all__ = ["Assembled", "judge_of"]
 
 
 class Assembled:
-    """A judge that prints a module and passes it to `PtxasJudge`."""
+    """A judge that prints a module and passes it to `PtxasJudge`.
+
+    `float_code` assembles entries one by one. ptxas makes the same code of an entry without calls, whichever other
+    entries the module has. So `figures` reads the figures of these entries from the same cubins, and assembles only the
+    others. A module that declares a function of another module is an exception: if an entry calls one of them, all of
+    the module is assembled as relocatable code, which may need other registers.
+    """
 
     name = "ptxas"
 
     def __init__(self, judge: PtxasJudge) -> None:
         self._judge = judge
         self.times = judge.times
+        #: The names of entries without calls that `float_code` has assembled alone.
+        self._alone: set[str] = set()
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused` where ptxas fails."""
         from .ptx import print_module
         from .toolchain.tools import ToolchainError
         from .transforms.gate.judge import Refused
+        from .transforms.gate.search import without_entries
 
         try:
-            figures = self._judge.figures(print_module(module))
+            figures = self._figures_alone(module)
+            rest = without_entries(module, figures.keys())
+            if not figures or any(not kernel.is_declaration for kernel in rest.kernels):
+                figures |= self._judge.figures(print_module(rest))
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
         if missing := [kernel.name for kernel in module.entries if kernel.name not in figures]:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
+        return figures
+
+    def _figures_alone(self, module: Module) -> dict[str, Figures]:
+        """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
+        `ToolchainError`."""
+        from .ptx import Kernel, print_module
+        from .transforms.gate.search import module_of
+
+        figures: dict[str, Figures] = {}
+        defined = {kernel.name for kernel in module.kernels}
+        if any(isinstance(item, Kernel) and item.name not in defined for item in module.items):
+            return figures
+        for kernel in module.entries:
+            if kernel.name in self._alone:
+                known = self._judge.known_figures(print_module(module_of(module, [kernel])))
+                if known is not None and kernel.name in known:
+                    figures[kernel.name] = known[kernel.name]
         return figures
 
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
@@ -56,6 +85,8 @@ class Assembled:
             raise Refused(" ".join(str(error).split())[:200]) from error
         # The printed text has one instruction per line. It is parsed again to get the line of each instruction.
         printed = parse(text)
+        if len(printed.entries) == 1 and not any(instr.form.is_call for instr in printed.entries[0].instructions()):
+            self._alone.add(printed.entries[0].name)
         return {
             kernel.name: [
                 lines[kernel.name].get(printed.source.line_column(instr.pos)[0], frozenset())

@@ -7,6 +7,8 @@ top level. There is one table for each verb. Its keys are the long options of th
     passes = "cse,lcm"
     verify-each = true
 
+An action of a verb can have a table below that of its verb, such as `[tool.ptxmotion.bench.run]`.
+
 The nearest file is used, from the current folder upwards to the root of its git repository, or to the root of the file
 system where there is no repository. In one folder, a `ptxmotion.toml` has precedence over a `pyproject.toml`; a
 `pyproject.toml` without the table is ignored. Options on the command line have precedence over settings.

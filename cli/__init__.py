@@ -47,7 +47,8 @@ def _collect_garbage_rarely() -> None:
 
 
 def _run(argv: list[str]) -> int:
-    if argv[:1] == ["nvcc"]:  # all arguments are those of nvcc, and the parser takes time
+    # All arguments are those of nvcc, and the parser takes time. The help of this verb is its own.
+    if argv[:1] == ["nvcc"] and argv[1:] not in (["--help"], ["-h"]):
         from .nvcc import run_nvcc
 
         return run_nvcc(argv[1:])

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from .. import __version__
 from ..spelling import did_you_mean
@@ -149,7 +149,8 @@ def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser
             verb = verb_module(name)
             each = kinds.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=verb.EPILOG)
             verb.add_arguments(each)
-            _add_common(each, hide=True)
+            for inner in _with_actions(each) if name != "nvcc" else []:  # all arguments of `nvcc` are those of nvcc
+                _add_common(inner, hide=True)
         else:
             kinds.add_parser(name, help=text)
     return parser
@@ -286,6 +287,15 @@ TRUSTED_ONLY = {
 }
 
 
+#: By verb and key: the actions to which the key applies in the table of the verb. In the other actions, the option of
+#: that name means another thing, so only the table of the action, such as `[bench.run]`, can set it. `--fail-on` of
+#: `bench run` compares variants of one run, and that of the others compares two commits. `--json` of `bench run` is the
+#: result file, and that of the others is the list of differences.
+_ONLY_FOR_ACTIONS = {
+    "bench": {"fail-on": frozenset(["compare", "track", "history"]), "json": frozenset(["run"])},
+}
+
+
 def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
     if arguments.no_config:
         return
@@ -293,24 +303,59 @@ def _apply_settings(parser: argparse.ArgumentParser, arguments: argparse.Namespa
 
     source = Source(arguments.config) if arguments.config else find_settings(os.getcwd())
     settings = read_settings(source.path if source else None, frozenset(VERBS))
-    options = {verb: settable(parser, verb) for verb in settings.tables if verb == arguments.verb}
-    of_action = settable(parser, arguments.verb, getattr(arguments, "action", ""))
+    verb, path = arguments.verb, str(settings.path)
     given = {dest for dest, value in vars(arguments).items() if value is not None}
-    for key, value in settings.table(arguments.verb).items():
-        action = options[arguments.verb].get(key)
-        if action is None:
-            known = sorted(options[arguments.verb])
-            where = f"{settings.path}: unknown key '{key}'{did_you_mean(key, known)} in table '{arguments.verb}'"
+    for table in _tables(parser, arguments, settings.table(verb), path):
+        found = [each for each in table if not _is_given(each.option.dest, given)]
+        for key, value, option in found:
+            if source and source.doubt and key in TRUSTED_ONLY.get(verb, ()):
+                warn(f"{source.path}: '{key}' is ignored: {source.doubt}; name the file with --config to use it")
+            else:
+                setattr(arguments, option.dest, _converted(option, key, value, path))
+        given |= {each.option.dest for each in found}
+
+
+class _Setting(NamedTuple):
+    key: str
+    value: Any
+    option: argparse.Action
+
+
+def _is_given(dest: str, given: set[str]) -> bool:
+    """Whether an option, or one that excludes it, is among those that are ``given``."""
+    return dest in given or any(dest in group and group & given for group in _EXCLUSIVE)
+
+
+def _tables(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, table: dict[str, Any], path: str
+) -> list[list[_Setting]]:
+    """The settings of the called action of the verb, then those of the verb. ``table`` is that of the verb in the file
+    ``path``."""
+    verb: str = arguments.verb
+    actions = _actions(parser, verb)
+    of_actions: dict[str, dict[str, Any]] = {k: v for k, v in table.items() if actions and isinstance(v, dict)}
+    of_verb = {key: value for key, value in table.items() if key not in of_actions}
+    for name in of_actions:
+        if name not in actions:
+            where = f"{path}: unknown table '{verb}.{name}'{did_you_mean(name, actions)}"
+            usage_error(f"{where}; there are tables for {', '.join(actions)}")
+        _refuse_unknown_keys(of_actions[name], settable(parser, verb, name), path, f"{verb}.{name}")
+    _refuse_unknown_keys(of_verb, settable(parser, verb), path, verb)
+    called: str = getattr(arguments, "action", "")
+    options = settable(parser, verb, called)
+    only = _ONLY_FOR_ACTIONS.get(verb, {})
+    # A key of the verb's table may be an option of other actions only.
+    common = {key: of_verb[key] for key in of_verb if key in options and called in only.get(key, [called])}
+    both = (of_actions.get(called, {}), common)
+    return [[_Setting(key, value, options[key]) for key, value in each.items()] for each in both]
+
+
+def _refuse_unknown_keys(table: dict[str, Any], options: dict[str, argparse.Action], path: str, name: str) -> None:
+    for key in table:
+        if key not in options:
+            known = sorted(options)
+            where = f"{path}: unknown key '{key}'{did_you_mean(key, known)} in table '{name}'"
             usage_error(f"{where}; there are {', '.join(known) or 'none'}")
-        if key not in of_action:
-            continue  # a setting of another action of the verb
-        action = of_action[key]
-        if action.dest in given or any(action.dest in group and group & given for group in _EXCLUSIVE):
-            continue
-        if source and source.doubt and key in TRUSTED_ONLY.get(arguments.verb, ()):
-            warn(f"{source.path}: '{key}' is ignored: {source.doubt}; name the file with --config to use it")
-            continue
-        setattr(arguments, action.dest, _converted(action, key, value, str(settings.path)))
 
 
 def settable(parser: argparse.ArgumentParser, verb: str, action_name: str = "") -> dict[str, argparse.Action]:
@@ -318,20 +363,30 @@ def settable(parser: argparse.ArgumentParser, verb: str, action_name: str = "") 
 
     For a verb with actions, such as `bench`, these are the options of all actions, or of the one named ``action_name``.
     """
-    of_command: list[Any] = cast("Any", parser)._actions  # argparse has no public access to them
-    of_verb = next(action for action in of_command if action.dest == "verb").choices[verb]
-    actions: list[argparse.Action] = of_verb._actions
-    several: Any = next((each for each in actions if _has_actions(each)), None)
-    if several is None:
-        return _settable(actions)
-    chosen: list[Any] = [several.choices[action_name]] if action_name else list(several.choices.values())
+    several = _actions(parser, verb)
+    chosen = [several[action_name]] if several and action_name else [_verb_parser(parser, verb)]
     found: dict[str, argparse.Action] = {}
-    for each in chosen:
-        inner: list[Any] = [x for action in each._actions if _has_actions(action) for x in action.choices.values()]
-        for parser in (each, *inner):
-            for name, action in _settable(parser._actions).items():
-                found.setdefault(name, action)
+    for each in (inner for outer in chosen for inner in _with_actions(outer)):
+        for name, action in _settable(actions_of(each)).items():
+            found.setdefault(name, action)
     return found
+
+
+def _verb_parser(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
+    of_verbs: Any = next(action for action in actions_of(parser) if action.dest == "verb")
+    return of_verbs.choices[verb]
+
+
+def _actions(parser: argparse.ArgumentParser, verb: str) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of the actions of a verb, by name; empty where it has none."""
+    several: Any = next((each for each in actions_of(_verb_parser(parser, verb)) if _has_actions(each)), None)
+    return {} if several is None else several.choices
+
+
+def _with_actions(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parser of a verb or of an action, and those of the actions below it."""
+    below: list[Any] = [each for each in actions_of(parser) if _has_actions(each)]
+    return [parser, *(found for each in below for inner in each.choices.values() for found in _with_actions(inner))]
 
 
 def _has_actions(action: Any) -> bool:

@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_history(action("history", "keep results over commits, and find the commits where a figure changed"))
     each = action("audit", "recompute the verdicts of result files and report contradictions")
     each.add_argument("results", nargs="+", metavar="RESULT", help="result files")
-    each = action("report", "write a report of a result file, with plots")
+    each = action("report", "write a report of a result file: Markdown, plots, or a page")
     each.add_argument("result", metavar="RESULT", help="the result file")
     each.add_argument(
         "--format",
@@ -331,11 +331,11 @@ def _report_changes(arguments: argparse.Namespace, before: ResultFile, after: Re
 
 
 def _print_changes(changes: Sequence[Change], before: ResultFile) -> None:
-    from ..harness.compare import change_lines
+    from ..harness.compare import change_lines, counted_changes
 
     for line in change_lines(changes, before):
         say(line)
-    counts = {kind: sum(each.kind == kind for each in changes) for kind in dict.fromkeys(c.kind for c in changes)}
+    counts = counted_changes(changes, before)
     say(", ".join(f"{count} {kind}" for kind, count in counts.items()) or "no differences")
 
 
@@ -373,16 +373,18 @@ def _report(arguments: argparse.Namespace) -> int:
     if unknown := sorted(set(formats) - {*FORMS, "html", "thesis"}):
         usage_error(f"--format: unknown: {', '.join(unknown)}; there are {', '.join(FORMS)}, html, thesis")
     result, folder = read(arguments.result), Path(arguments.output)
-    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    # All texts are made before anything is written. They may need what is not installed.
+    texts: dict[Path, str] = {}
     if "html" in formats:
-        written.append(folder / "report.html")
-        write_text(written[-1], _page(arguments, result))
+        texts[folder / "report.html"] = _page(arguments, result)
     if "thesis" in formats:
         from ..suites.thesis_report import thesis_report
 
-        written.append(folder / "thesis.md")
-        write_text(written[-1], thesis_report(result))
-    for path in written:
+        texts[folder / "thesis.md"] = thesis_report(result)
+    written = report(result, folder, [each for each in formats if each not in ("html", "thesis")])
+    for path, text in texts.items():
+        write_text(path, text)
+    for path in [*written, *texts]:
         print(path)
     return FINE
 

@@ -36,7 +36,7 @@ def run_benchmarks(arguments: argparse.Namespace) -> int:
     from ..harness.compare import FAILING
     from ..programs.tasks import Problems, select
 
-    # `mismatch` always fails, and nothing is missing. They are accepted because one setting serves all actions.
+    # `mismatch` always fails, and nothing is missing. They are accepted, so that one list serves `bench track`, too.
     fails = failing(arguments.fail_on, "", FAILING)
     plan, variants = _plan(arguments), _variants(arguments)
     if arguments.resume and not arguments.output:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "print the versions of each kernel with their conditions in words"
     show = actions.add_parser("show", help=text, description=text.capitalize() + ".", epilog=_SHOW_EXAMPLES)
-    show.add_argument("--kernel", metavar="NAME", help="only this kernel")
+    show.add_argument("--kernel", metavar="NAME", help="only this kernel; its name in PTX or in the source")
     text = "check a contract, and whether it fits its module"
     check = actions.add_parser("check", help=text, description=text.capitalize() + ".", epilog=_CHECK_EXAMPLES)
     check.add_argument("--module", metavar="PTX", help="the PTX file that the contract belongs to; - is stdin")
@@ -67,14 +67,20 @@ def _read(path: str) -> Contract:
 
 def _show(contract: Contract, only: str | None) -> int:
     from ..contract.wording import kernel_words
+    from ..spelling import did_you_mean
+    from ..toolchain.demangle import demangled
 
-    if only is not None and only not in contract.kernels:
-        raise CommandError(BAD_INPUT, f"ptxmotion: error: the contract has no kernel '{only}'")
+    names = {name: demangled(name) for name in contract.kernels}
+    shown = [name for name, source in names.items() if only in (None, name, source, source.partition("(")[0])]
+    if only is not None and not shown:
+        similar = did_you_mean(only, [*names, *(source.partition("(")[0] for source in names.values())])
+        listed = ", ".join(names.values()) or "none"
+        message = f"ptxmotion: error: the contract has no kernel '{only}'{similar}; there are {listed}"
+        raise CommandError(BAD_INPUT, message)
     producer = f", written by {contract.producer}" if contract.producer else ""
     print(f"contract of the module with SHA-256 {contract.sha256}{producer}")
-    for name, kernel in contract.kernels.items():
-        if only is None or name == only:
-            print(f"\n{kernel_words(kernel)}")
+    for name in shown:
+        print(f"\n{kernel_words(contract.kernels[name], demangled)}")
     return FINE
 
 
@@ -87,7 +93,8 @@ def _check(contract: Contract, arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{len(faults)} faults: the kernels themselves would be launched\n")
         return DIFFERENT
     fits = " and fits the module" if arguments.module is not None else ""
-    sys.stdout.write(f"the contract is valid{fits}: {len(contract.kernels)} kernels, {versions} versions of them\n")
+    numbers = f"number of kernels {len(contract.kernels)}, of their versions {versions}"
+    sys.stdout.write(f"the contract is valid{fits}: {numbers}\n")
     return FINE
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..spelling import did_you_mean
@@ -109,10 +110,25 @@ def run(arguments: argparse.Namespace) -> int:
         listed = ", ".join(f"{param.name} ({_kind(param)})" for param in kernel.params or ()) or "none"
         usage_error(
             f"'{kernel.name}' takes {len(kernel.params or ())} arguments, not {len(values)}: "
-            f"one --arg for each parameter, which are {listed}"
+            f"one --arg for each parameter, which are {listed}{_example(kernel.params or ())}"
         )
     result = _launched(module, kernel.name, values, arguments)
     return _finish(arguments, result, saves) if result is not None else DIFFERENT
+
+
+def _example(params: Sequence[Param]) -> str:
+    """Arguments of the types of these parameters, as an example; empty if there are no parameters. A parameter of 64
+    bits is taken for an address, which is an array on the command line."""
+    words: list[str] = []
+    for param in params:
+        kind = param.type.name.replace("b", "u").replace("s", "i")
+        if param.dims:
+            words.append("--arg " + "00" * min(param.bytes, 4) + ("…" if param.bytes > 4 else "") + ":bytes")
+        elif kind == "u64":
+            words.append("--arg f32[1000]:normal")
+        else:
+            words.append(f"--arg {kind}:{2.5 if kind.startswith('f') else 1}")
+    return f"; for example {' '.join(words)}" if words else ""
 
 
 def _kind(param: Param) -> str:

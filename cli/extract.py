@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from .outcome import BAD_INPUT, FINE, CommandError, usage_error, warn
+from .outcome import BAD_INPUT, FINE, CommandError, say, usage_error, warn
 
 if TYPE_CHECKING:
     from ..toolchain.fatbin import DeviceImage
@@ -163,7 +163,7 @@ def _write(each: Listed, arguments: argparse.Namespace) -> int:
 
 
 def _optimize(each: Listed, content: bytes, folder: str, outputs: Any) -> int:
-    """Add the optimized PTX to the outputs."""
+    """Add the optimized PTX to the outputs, and print how many kernels changed."""
     from ..driver import Policy, optimize
     from .files import parse_bytes
 
@@ -172,8 +172,13 @@ def _optimize(each: Listed, content: bytes, folder: str, outputs: Any) -> int:
     result = optimize(parse_bytes(content, each.name), "O3", policy)
     for warning in result.warnings:
         warn(f"{each.name}: {warning}")
+    of_all = f"of {len(result.module.kernels)} kernels changed"
     if result.changed:
-        outputs.add(os.path.join(folder, each.name.removesuffix(".ptx") + ".opt.ptx"), result.text)
+        name = each.name.removesuffix(".ptx") + ".opt.ptx"
+        outputs.add(os.path.join(folder, name), result.text)
+        say(f"{each.name}: {len(result.changed)} {of_all}: {name}")
+    else:
+        say(f"{each.name}: 0 {of_all}, so there is no optimized file")
     return FINE
 
 

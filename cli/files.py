@@ -19,7 +19,7 @@ from .outcome import BAD_INPUT, CommandError, remember_input, usage_error
 if TYPE_CHECKING:
     from ..ptx import Module
 
-__all__ = ["Outputs", "decoded", "parse_bytes", "read_bytes", "read_module"]
+__all__ = ["Outputs", "decoded", "is_folder", "parse_bytes", "read_bytes", "read_module"]
 
 STDIN_NAME = "<stdin>"
 
@@ -71,10 +71,16 @@ def read_module(path: str) -> Module:
     return module
 
 
-class Outputs:
-    """Outputs that are written together: call `add` for each, then `commit`."""
+def is_folder(path: str) -> bool:
+    """Whether a name on the command line is that of a folder: it ends with a slash, or the folder exists."""
+    return path.endswith(os.sep) or os.path.isdir(path)
 
-    def __init__(self) -> None:
+
+class Outputs:
+    """Outputs that are written together: call `add` for each, then `commit`, which also makes ``folder``."""
+
+    def __init__(self, folder: str = "") -> None:
+        self._folder = folder
         self._targets: list[tuple[str, bytes]] = []
 
     def add(self, path: str, data: bytes | str) -> None:
@@ -85,6 +91,11 @@ class Outputs:
     def commit(self) -> None:
         """Write everything. If that fails, remove the temporary files and raise `CommandError` or `OSError`."""
         staged: list[tuple[str, str]] = []
+        if self._folder:
+            try:
+                os.makedirs(self._folder, exist_ok=True)
+            except OSError as error:
+                raise _cannot_write(self._folder, error) from error
         try:
             for path, data in self._targets:
                 if path != "-" and not _is_special(path):

@@ -16,9 +16,9 @@ from .outcome import MISSING, USAGE, CommandError, guarded, say
 __all__ = ["main", "run_nvcc"]
 
 EPILOG = """\
-All arguments are passed to nvcc, --help and --version included. Settings of the optimizer are environment variables:
-PTXMOTION_FLAGS (options of opt; default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP (regular expressions for names of
-kernels), PTXMOTION_VERBOSE, PTXMOTION_LOG, PTXMOTION_SECONDS, PTXMOTION_NVCC.
+All arguments are passed to nvcc, --version included. `ptxmotion-nvcc --help` prints the help of nvcc. Settings of the
+optimizer are environment variables: PTXMOTION_FLAGS (options of opt; default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP
+(regular expressions for names of kernels), PTXMOTION_VERBOSE, PTXMOTION_LOG, PTXMOTION_SECONDS, PTXMOTION_NVCC.
 
 examples:
   ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o

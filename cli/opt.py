@@ -39,10 +39,14 @@ EMITS = ("ptx", "cubin", "sass", "cfg-dot", "json")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `opt`."""
     parser.add_argument(
-        "files", nargs="*", metavar="FILE", help="PTX input (default: -, stdin); with -o DIR several files, or folders"
+        "files", nargs="*", metavar="FILE", help="PTX input (default: -, stdin); with -o DIR/ several files, or folders"
     )
     parser.add_argument(
-        "-o", dest="output", default="-", metavar="FILE", help="output file, or a folder (default: -, stdout)"
+        "-o",
+        dest="output",
+        default="-",
+        metavar="FILE",
+        help="output file, or a folder, which is made if it does not exist: DIR/ (default: -, stdout)",
     )
     parser.add_argument(
         "-j",
@@ -167,7 +171,24 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.engine != "local":
         usage_error("--engine distributes several files: name a folder, or more than one file")
     arguments.file = arguments.files[0] if arguments.files else "-"
-    return OneFile(arguments).run()
+    return OneFile(arguments, _folder_of_output(arguments)).run()
+
+
+def _folder_of_output(arguments: argparse.Namespace) -> str:
+    """The folder that ``-o`` names for one input; the output is then a file in it, with the name of the input. Empty if
+    ``-o`` names a file."""
+    from .files import is_folder
+
+    folder: str = arguments.output
+    if not is_folder(folder):
+        return ""
+    from .opt_files import output_name
+
+    if arguments.file == "-":
+        usage_error(f"'{folder}' is a folder, and stdin has no name for a file in it: name the output file with -o")
+    name = output_name(os.path.basename(arguments.file), arguments.emit or "ptx")
+    arguments.output = os.path.join(folder, name)
+    return folder
 
 
 def _count(text: str) -> int:
@@ -241,13 +262,19 @@ def _passes(arguments: argparse.Namespace) -> list[Pass]:
 
 
 class OneFile:
-    """One run of the verb. ``seconds`` maps the name of each step to its time, in order."""
+    """One run of the verb. ``folder`` is made for the output; empty if the folder of the output has to exist.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    After `run`, ``is_changed`` says whether a kernel changed, and ``versions`` how many versions of kernels were added.
+    ``seconds`` maps the name of each step to its time, in order.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, folder: str = "") -> None:
         self.arguments = arguments
+        self.folder = folder
         self.emit: str = arguments.emit or "ptx"
         self.passes = _passes(arguments)
         self.is_changed = False
+        self.versions = 0
         self.seconds: dict[str, float] = {}
         self.started = self.last = time.perf_counter()
 
@@ -277,7 +304,7 @@ class OneFile:
         for warning in result.warnings:
             warn(warning)
         result.log.items[:0] = unknown
-        outputs = Outputs()
+        outputs = Outputs(self.folder)
         outputs.add(self.arguments.output, self.emitted(module))
         self.step(f"emit {self.emit}")
         if wants_stats and not self.passes:
@@ -288,6 +315,8 @@ class OneFile:
             from .. import __version__
 
             contract = replace(result.contract, producer=f"ptxmotion {__version__}")
+            # The last version of each kernel is the kernel itself.
+            self.versions = sum(len(each.versions) - 1 for each in contract.kernels.values())
             outputs.add(self.arguments.contract, contract.dumps())
         if self.arguments.remarks_output:
             outputs.add(self.arguments.remarks_output, result.log.yaml())

@@ -6,8 +6,10 @@ folder under the file's path below that folder. The options that write files (`-
 
 Requires: arguments that `opt` has checked. Guarantees: a file that fails does not end the others, also where its
 process is killed. Messages appear in the order of the inputs, whatever the number of processes. The exit code is the
-highest of the single ones, and one line on stderr says how many files changed and failed.
-Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder.
+highest of the single ones, and one line on stderr says how many files changed and failed, and with ``--contract`` how
+many versions of kernels were added.
+Refuses: two inputs with the same output, stdin among the inputs, and an output that is no folder. If no such folder
+exists, a name such as `one.ptx` is that of a file, unless it ends with a slash.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
+from .files import is_folder
 from .opt_one import Ended, FileRun, recorded, run_one
 from .outcome import BAD_INPUT, INTERNAL, CommandError, say, usage_error
 
-__all__ = ["run_files"]
+__all__ = ["output_name", "run_files"]
 
 #: What a name ends with instead of `.ptx`, by what `--emit` writes.
 _SUFFIXES = {"cubin": ".cubin", "sass": ".sass", "cfg-dot": ".dot", "json": ".json"}
@@ -34,7 +37,7 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     outputs = _outputs(arguments)
     tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
     endings = _endings(arguments, tasks, one_file)
-    changed = 0
+    changed = versions = 0
     failed: list[str] = []
     worst = 0
     with contextlib.closing(endings), _progress(len(tasks)) as advance:
@@ -46,10 +49,12 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
                 return ended.code
             worst = max(worst, ended.code)
             changed += ended.is_changed and not ended.code
+            versions += 0 if ended.code else ended.versions
             if ended.code:
                 failed.append(path)
     names = f": {', '.join(failed[:3])}{', …' if len(failed) > 3 else ''}" if failed else ""
-    say(f"ptxmotion: {len(outputs)} files: {changed} changed, {len(failed)} failed{names}")
+    counts = [f"{changed} changed", *([_counted(versions, "version") + " added"] if arguments.contract else [])]
+    say(f"ptxmotion: {_counted(len(outputs), 'file')}: {', '.join(counts)}, {len(failed)} failed{names}")
     return worst
 
 
@@ -65,6 +70,14 @@ def _endings(
         return on_cluster(tasks, one_file, arguments.jobs, arguments.output)
     jobs = min(arguments.jobs or len(os.sched_getaffinity(0)), len(tasks))
     return _in_parallel(tasks, one_file, jobs) if jobs > 1 else _one_by_one(tasks, one_file)
+
+
+def _counted(number: int, noun: str) -> str:
+    """
+    >>> _counted(1, "file"), _counted(0, "file")
+    ('1 file', '0 files')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _one_by_one(
@@ -92,7 +105,7 @@ def _in_parallel(
             except BrokenProcessPool:
                 yield path, _alone(one_file, path, own)
     except KeyboardInterrupt:
-        yield "", Ended(_INTERRUPTED[0], False, "")
+        yield "", Ended(_INTERRUPTED[0], False, 0, "")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -106,7 +119,7 @@ def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: ar
         try:
             return pool.submit(recorded, one_file, path, own).result()
         except BrokenProcessPool:
-            return Ended(INTERNAL, False, f"{path}: error: the process that optimizes it was killed\n")
+            return Ended(INTERNAL, False, 0, f"{path}: error: the process that optimizes it was killed\n")
 
 
 @contextlib.contextmanager
@@ -129,10 +142,23 @@ def _progress(number: int) -> Generator[Callable[[], None]]:
         yield advance
 
 
+#: The names with these endings are those of files, unless there is such a folder.
+_FILES = (".ptx", ".json", ".yaml", ".yml", *_SUFFIXES.values())
+
+
+def _require_folder(option: str, path: str) -> None:
+    """Raise `CommandError` if ``path`` is not the name of a folder."""
+    if path == "-" or (not is_folder(path) and (os.path.exists(path) or path.endswith(_FILES))):
+        slash = "" if path == "-" or os.path.exists(path) else f" ('{path}/' is one)"
+        usage_error(f"with several files or a folder, {option} names a folder to write to{slash}, not '{path}'")
+
+
 def _outputs(arguments: argparse.Namespace) -> dict[str, Path]:
     """By path of each input: its output's path below the output folder."""
-    if arguments.output == "-" or (os.path.exists(arguments.output) and not os.path.isdir(arguments.output)):
-        usage_error("with several files or a folder, -o names a folder to write to: -o DIR")
+    _require_folder("-o", arguments.output)
+    for option in ("remarks_output", "contract", "stats_json", "dump"):
+        if path := getattr(arguments, option):
+            _require_folder("--" + option.replace("_", "-"), path)
     found: dict[str, Path] = {}
     by_stem: dict[str, str] = {}
     for given in arguments.files:
@@ -163,7 +189,7 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     own = argparse.Namespace(**vars(arguments))
     own.file = path
     stem = _stem(name)
-    own.output = _place(arguments.output, str(name) if emit == "ptx" else stem + _SUFFIXES[emit])
+    own.output = _place(arguments.output, output_name(str(name), emit))
     if arguments.remarks_output:
         own.remarks_output = _place(arguments.remarks_output, f"{stem}.opt.yaml")
     if arguments.contract:
@@ -173,6 +199,15 @@ def _arguments_of(arguments: argparse.Namespace, path: str, name: Path) -> argpa
     if arguments.dump is not None:
         own.dump = str(Path(arguments.dump) / stem)
     return own
+
+
+def output_name(name: str, emit: str) -> str:
+    """The name of the output for the input ``name``. ``emit`` is the value of ``--emit``.
+
+    >>> output_name("a.ptx", "ptx"), output_name("a.ptx", "cubin")
+    ('a.ptx', 'a.cubin')
+    """
+    return name if emit == "ptx" else name.removesuffix(".ptx") + _SUFFIXES[emit]
 
 
 def _stem(name: Path) -> str:

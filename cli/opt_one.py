@@ -15,9 +15,11 @@ __all__ = ["Ended", "FileRun", "recorded", "run_one"]
 
 
 class FileRun(Protocol):
-    """`opt` for one file. ``is_changed`` says after `run` whether a kernel changed."""
+    """`opt` for one file. After `run`, ``is_changed`` says whether a kernel changed, and ``versions`` how many versions
+    of kernels were added."""
 
     is_changed: bool
+    versions: int
 
     def run(self) -> int:
         """Run it; the exit code."""
@@ -26,26 +28,30 @@ class FileRun(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What became of one file: its exit code, whether a kernel changed, and what was printed on stderr."""
+    """What became of one file: its exit code, whether a kernel changed, how many versions of kernels were added, and
+    what was printed on stderr."""
 
     code: int
     is_changed: bool
+    versions: int
     messages: str
 
 
-def run_one(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> tuple[int, bool]:
-    """Run it in this process: (exit code, whether a kernel changed)."""
+def run_one(
+    one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace
+) -> tuple[int, bool, int]:
+    """Run it in this process: (exit code, whether a kernel changed, number of versions added)."""
     each = one_file(own)
     code = guarded(_command(own, path), lambda _: each.run())
-    return code, each.is_changed
+    return code, each.is_changed, each.versions
 
 
 def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
     """Run it, and keep what it prints on stderr."""
     messages = io.StringIO()
     with contextlib.redirect_stderr(messages):
-        code, is_changed = run_one(one_file, path, own)
-    return Ended(code, is_changed, messages.getvalue())
+        code, is_changed, versions = run_one(one_file, path, own)
+    return Ended(code, is_changed, versions, messages.getvalue())
 
 
 def _command(arguments: argparse.Namespace, path: str) -> list[str]:

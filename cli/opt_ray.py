@@ -62,7 +62,7 @@ def on_cluster(
                         waiting.appendleft(each)
                         continue
                     message = f"{each}: error: given up: {ATTEMPTS} workers were lost while they optimized it: "
-                    ended[each] = Ended(INTERNAL, False, f"{message}{reason_of(answer)}\n")
+                    ended[each] = Ended(INTERNAL, False, 0, f"{message}{reason_of(answer)}\n")
             yield path, ended.pop(path)
 
 

@@ -3,7 +3,8 @@
 This process prepares the run, and then becomes nvcc (`execve`). So arguments, outputs, exit status, messages, signals
 and parallel steps are nvcc's own. Three things are prepared:
 
-- a view of the toolkit, whose step cicc optimizes what it has written (`toolkit_view`);
+- a view of the toolkit, whose step cicc optimizes what it has written, and which names the folder of the CUDA libraries
+  if the toolkit is that of NVIDIA's wheels (`toolkit_view`);
 - the options that ptxas will get, from a dry run of the same command. They are in the environment variable
   `ASSEMBLIES`, which the step reads;
 - the variable PTXMOTION_PTXAS, so that the gate uses the ptxas of the same toolkit.
@@ -66,10 +67,13 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
         say(_AGAIN)
         os._exit(1)
     nvcc = _unwrapped(find_nvcc())
-    if _may_compile(arguments) or not _is_elf(nvcc):
+    lacks_libraries = _lacks_libraries(nvcc, arguments)
+    if lacks_libraries or _may_compile(arguments) or not _is_elf(nvcc):
         steps = _dry_run(nvcc, arguments)
         if steps is not None and "/cicc" in steps:
             nvcc = _with_optimizer(nvcc, steps, arguments, say)
+        elif steps is not None and lacks_libraries:
+            nvcc = _with_libraries(nvcc, steps, arguments)
     os.execv(nvcc, [nvcc, *arguments])
 
 
@@ -141,6 +145,26 @@ def encoded(runs: Sequence[Sequence[object]]) -> str:
         return text
     unnamed = {json.dumps(["", *rest]): ["", *rest] for _, *rest in runs}
     return json.dumps(list(unnamed.values()))
+
+
+def _lacks_libraries(nvcc: str, arguments: Sequence[str]) -> bool:
+    """Whether the command may link, and ``nvcc`` does not find the CUDA libraries that are installed with it."""
+    from .toolkit_view import missing_libraries
+
+    if _ONLY_INFORMATION.intersection(arguments):
+        return False
+    return missing_libraries(os.path.dirname(os.path.abspath(nvcc))) is not None
+
+
+def _with_libraries(nvcc: str, steps: str, arguments: Sequence[str]) -> str:
+    """The path of an nvcc that finds its libraries, for a command that compiles no kernels; ``nvcc`` itself where there
+    can be no view."""
+    from .toolkit_view import NoView, toolkit_view
+
+    try:
+        return toolkit_view(_program(nvcc, steps, arguments))
+    except NoView:
+        return nvcc
 
 
 def _program(nvcc: str, steps: str, arguments: Sequence[str]) -> str:

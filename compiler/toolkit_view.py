@@ -5,6 +5,8 @@ folders of the headers, the libraries and the other programs. So the view consis
 
 - ``bin/``: a symbolic link to every file of nvcc's folder, and a profile whose text is that of the original, with the
   original folder in place of ``$(_HERE_)`` and the view's folder in each ``CICC…_PATH``;
+- in the profile, also the folder ``lib`` of the toolkit, where the profile names only folders of libraries that do not
+  exist. So it is with NVIDIA's wheels: their nvcc does not find the CUDA runtime that is installed with it;
 - ``steps/NAME/cicc`` for each ``CICC…_PATH``: a shell script, which runs the original cicc, and then the optimizer.
 
 The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
@@ -27,10 +29,12 @@ import re
 from ..cache import cache_folder
 from ..python_child import isolated_command
 
-__all__ = ["NoView", "toolkit_view"]
+__all__ = ["NoView", "missing_libraries", "toolkit_view"]
 
 #: The definition of a folder of cicc: `CICC_PATH = …`, and in some versions `CICC_NEXT_PATH = …`.
 _FOLDER_OF_CICC = re.compile(r"^(?P<name>CICC\w*_PATH)[ \t]*=[ \t]*(?P<folder>.*?)[ \t]*$", re.MULTILINE)
+_FOLDERS_OF_LIBRARIES = re.compile(r"^LIBRARIES[ \t]*=\+[ \t]*(?P<options>.*?)[ \t]*$", re.MULTILINE)
+_FOLDER_OPTION = re.compile(r'"-L([^"]*)"')
 _DEFINITION = re.compile(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 _REFERENCE = re.compile(r"\$\((\w+)\)")
 
@@ -45,6 +49,10 @@ exit 0
 """
 
 _OPTIMIZER = "from {package}.cli.ptx_step import main; sys.exit(main(sys.argv[1:]))\n"
+
+
+#: What nvcc defines before it reads the profile, on a machine with 64 bits for which it also compiles.
+_OWN_DEFINITIONS = {"_SPACE_": " ", "_TARGET_SIZE_": "64", "_TARGET_DIR_": ""}
 
 
 class NoView(Exception):
@@ -68,6 +76,23 @@ def toolkit_view(nvcc: str) -> str:
         except OSError as error:
             problem = f"{error.filename}: {error.strerror}"
     raise NoView(problem)
+
+
+def missing_libraries(folder: str) -> str | None:
+    """The folder of the CUDA libraries beside nvcc's ``folder``, if no folder of libraries that the profile there names
+    exists. `None` also where there is no profile that can be read."""
+    try:
+        with open(os.path.join(folder, "nvcc.profile"), encoding="utf-8", errors="surrogateescape") as file:
+            text = file.read()
+        values = _values(text, folder)
+        match = _FOLDERS_OF_LIBRARIES.search(text)
+        named = [_expanded(each, values) for each in _FOLDER_OPTION.findall(match["options"])] if match else []
+    except (OSError, NoView):
+        return None
+    libraries = os.path.join(os.path.dirname(folder), "lib")
+    if not named or any(map(os.path.isdir, named)):
+        return None
+    return libraries if os.path.isfile(os.path.join(libraries, "libcudart_static.a")) else None
 
 
 def _parents() -> list[str]:
@@ -153,7 +178,7 @@ def _files(folder: str) -> dict[str, str]:
     profile = os.path.join(folder, "nvcc.profile")
     with open(profile, encoding="utf-8", errors="surrogateescape") as file:
         text = file.read()
-    values = {"_HERE_": folder, **{name: value for name, value in _DEFINITION.findall(text) if name != "_HERE_"}}
+    values = _values(text, folder)
     optimizer = _quoted(isolated_command(_OPTIMIZER.format(package=__name__.partition(".")[0])))
     files: dict[str, str] = {}
     for match in _FOLDER_OF_CICC.finditer(text):
@@ -167,6 +192,11 @@ def _files(folder: str) -> dict[str, str]:
     return files
 
 
+def _values(text: str, folder: str) -> dict[str, str]:
+    """The definitions that hold in a profile of nvcc's ``folder``: name → value. ``text`` is that of the profile."""
+    return {**_OWN_DEFINITIONS, **dict(_DEFINITION.findall(text)), "_HERE_": folder}
+
+
 def _profile(text: str, folder: str, files: dict[str, str]) -> str:
     """The profile of the view. ``files`` has the scripts."""
     here = text.replace("$(_HERE_)", folder)
@@ -175,6 +205,9 @@ def _profile(text: str, folder: str, files: dict[str, str]) -> str:
         name = os.path.join("steps", match["name"])
         return f"{match['name']} = $(_HERE_)/../{name}" if os.path.join(name, "cicc") in files else match[0]
 
+    libraries = missing_libraries(folder)
+    if libraries is not None:
+        here = _FOLDERS_OF_LIBRARIES.sub(lambda match: f'{match[0]} "-L{libraries}"', here)
     return _FOLDER_OF_CICC.sub(in_view, here)
 
 

@@ -215,7 +215,8 @@ class _BenchmarkRun:
             elif correctness.status != "ok":
                 self._add(arm, Verdict.MISMATCH, f"{correctness.status}: {correctness.details[0]}")
             elif former is base:
-                self._add(arm, Verdict.IDENTICAL, "the same machine code", 1.0)
+                ratio = 1.0 if self.machine.stopwatch else None
+                self._add(arm, Verdict.IDENTICAL, "the same machine code", ratio)
             elif former is not None and former in correct:
                 self.result.arm(arm.id).same_code_as = former.id
             else:

@@ -15,7 +15,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from .compare import Change, shared_changes
+from .compare import Change, counted_changes, shared_changes
 from .exporters import export
 from .results import ResultFile
 
@@ -29,8 +29,8 @@ _ORDER = ("mismatch", "slower", "worse", "missing", "invalid", "inconclusive", "
 
 def changes_markdown(changes: Sequence[Change], before: ResultFile, after: ResultFile, failed: Set[str]) -> str:
     """A summary of the changes, their table, and the results themselves. ``failed`` are the kinds that fail."""
-    counts = {kind: sum(each.kind == kind for each in changes) for kind in _ORDER}
-    words = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "no differences"
+    counts = counted_changes(changes, before)
+    words = ", ".join(f"{counts[kind]} {kind}" for kind in _ORDER if kind in counts) or "no differences"
     lines = [MARKER, "## Benchmarks", "", f"**{'Failed' if failed else 'Passed'}**: {words}.", ""]
     if changes:
         lines += [

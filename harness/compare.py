@@ -22,6 +22,7 @@ __all__ = [
     "KINDS",
     "Change",
     "change_lines",
+    "counted_changes",
     "changes_to_json",
     "compare_results",
     "shared_changes",
@@ -170,12 +171,18 @@ def _of(comparison: ComparisonResult | None) -> float | None:
 
 
 def change_lines(changes: Sequence[Change], before: ResultFile) -> list[str]:
-    """The changes as lines. A change that all arms of a benchmark have in common is one line."""
+    """The changes as lines. A change that several arms of a benchmark have in common is one line."""
     return [f"{each.kind}: {subject}{each.values}" for subject, each in shared_changes(changes, before)]
 
 
+def counted_changes(changes: Sequence[Change], before: ResultFile) -> dict[str, int]:
+    """The number of `change_lines` of each kind, as `history.steps_of` counts steps."""
+    kinds = [each.kind for _, each in shared_changes(changes, before)]
+    return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+
+
 def shared_changes(changes: Sequence[Change], before: ResultFile) -> list[tuple[str, Change]]:
-    """The subject of each change, and the change. One that all arms of a benchmark have in common occurs once."""
+    """The subject of each change, and the change. One that several arms of a benchmark have in common occurs once."""
     arms = {
         each.fullname: [arm.id for arm in each.arms if arm.role != "control"]
         for each in before.benchmarks
@@ -188,16 +195,17 @@ def shared_changes(changes: Sequence[Change], before: ResultFile) -> list[tuple[
             alike.setdefault((change.kind, benchmark, rest, change.values), []).append(arm)
     found: dict[tuple[str, str, str], Change] = {}
     for change, (benchmark, arm, rest) in zip(changes, placed, strict=True):
-        if arm and alike[change.kind, benchmark, rest, change.values] == arms[benchmark]:
-            subject = f"{benchmark}:{_every(arms[benchmark])}:{rest}"
+        same = alike[change.kind, benchmark, rest, change.values] if arm else []
+        if len(same) > 1:
+            subject = f"{benchmark}:{_names(same, arms[benchmark])}:{rest}"
         else:
             subject = change.subject
         found.setdefault((change.kind, subject, change.values), change)
     return [(subject, change) for (_, subject, _), change in found.items()]
 
 
-def _every(arms: Sequence[str]) -> str:
-    return f"(all {len(arms)} variants)"
+def _names(some: Sequence[str], arms: Sequence[str]) -> str:
+    return f"(all {len(arms)} variants)" if some == arms else f"({', '.join(some)})"
 
 
 def _placed(change: Change, arms: Mapping[str, Sequence[str]]) -> tuple[str, str, str]:

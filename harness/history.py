@@ -104,8 +104,8 @@ def _program(benchmark: BenchmarkResult) -> str:
 
 
 def _figures(benchmark: BenchmarkResult, arm: ArmResult, was_timed: bool) -> dict[str, float]:
-    """The figures of an arm. ``was_timed``: the run was on a machine that times, where identical machine code has the
-    speedup 1 without a measurement."""
+    """The figures of an arm. ``was_timed``: the run was on a machine that times. There, identical machine code has the
+    speedup 1 without a measurement. Files of earlier versions have that speedup also without times."""
     found = dict(noise_free(arm))
     comparison = next((each for each in benchmark.candidates if each.candidate == arm.id), None)
     if comparison is not None and comparison.verdict == "IDENTICAL" and was_timed:

@@ -44,19 +44,20 @@ class PlotsMissing(Exception):
 
 
 def report(result: ResultFile, folder: Path, forms: Sequence[str]) -> list[Path]:
-    """Write the report in each of the formats; the written files. Raises `PlotsMissing`, `ValueError`, `OSError`."""
+    """Write the report in each of the formats; the written files. Raises `OSError`; and `PlotsMissing` and `ValueError`
+    before anything is written."""
     if unknown := sorted(set(forms) - set(FORMS)):
         raise ValueError(f"unknown format of a report: {', '.join(unknown)}; there are {', '.join(FORMS)}")
-    folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     images = [form for form in forms if form != "markdown"]
-    if images:
-        for name, figure in _plots(result):
-            for form in images:
-                path = folder / f"{name}.{form}"
-                figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Date": None} if form == "svg" else None)
-                written.append(path)
-            figure.clear()
+    plots = _plots(result) if images else []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in plots:
+        for form in images:
+            path = folder / f"{name}.{form}"
+            figure.savefig(path, dpi=150, bbox_inches="tight", metadata={"Date": None} if form == "svg" else None)
+            written.append(path)
+        figure.clear()
     if "markdown" in forms:
         path = folder / "report.md"
         write_text(path, _markdown(result, [each.name for each in written]))
@@ -72,7 +73,7 @@ def _plots(result: ResultFile) -> list[tuple[str, Any]]:
         raise PlotsMissing(str(error)) from error
     matplotlib.rcParams["svg.hashsalt"] = "ptxmotion"
     plots: list[tuple[str, Any]] = []
-    # Without times, identical code has the speedup 1, and the plot would be blank.
+    # In files of earlier versions, identical code has the speedup 1 also without times.
     bars = _speedups(result) if result.control.aa_verdict != "NONE" else []
     if bars:
         plots.append(("speedups", _draw_speedups(figures, result, bars)))

@@ -1,9 +1,10 @@
 """The judge of the gate that uses ptxas: it assembles a module and reads the figures of each kernel.
 
 Figures are cached on disk, so a second run does not start ptxas. The key is a hash of the text, the architecture, the
-identity of ptxas, and the source of the code that reads a cubin. Requires: ptxas. Guarantees: the figures are those of
-the cubin. A damaged entry is computed again (`cache`). Refuses: with `ToolchainError`, a module that ptxas refuses,
-that makes it crash, or that takes too long. This is not cached.
+identity of ptxas, and the source of the code that reads a cubin. ``-lineinfo`` does not change the machine code, so a
+cubin that was assembled for `float_lines` also gives the figures of the same text. Requires: ptxas. Guarantees: the
+figures are those of the cubin. A damaged entry is computed again (`cache`). Refuses: with `ToolchainError`, a module
+that ptxas refuses, that makes it crash, or that takes too long. This is not cached.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class PtxasJudge:
         self.options = tuple(options)
         self.tool = tool or find_tool("ptxas")
         self.times = WorkTimes()
+        #: Architecture and PTX text → the cubin that `float_lines` made of it, until its figures are read.
+        self._with_lines: dict[tuple[str, str], bytes] = {}
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
@@ -65,10 +68,25 @@ class PtxasJudge:
 
     def _figures(self, ptx: str) -> dict[str, Figures]:
         arch = self.arch or arch_for(ptx, self.tool)
+        known = self._known_figures(ptx, arch)
+        return known if known is not None else self._read_and_put(self._assembled(ptx, arch), ptx, arch)
+
+    def known_figures(self, ptx: str) -> dict[str, Figures] | None:
+        """The figures of each kernel by name where they need no run of ptxas; otherwise `None`. Raises
+        `ToolchainError`."""
+        try:
+            return self._known_figures(ptx, self.arch or arch_for(ptx, self.tool))
+        except OSError as error:
+            raise _not_run(error) from error
+
+    def _known_figures(self, ptx: str, arch: str) -> dict[str, Figures] | None:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        cubin = self._assembled(ptx, arch)
+        cubin = self._with_lines.pop((arch, ptx), None)
+        return self._read_and_put(cubin, ptx, arch) if cubin is not None else None
+
+    def _read_and_put(self, cubin: bytes, ptx: str, arch: str) -> dict[str, Figures]:
         with self.times.measure(READING):
             by_kernel = _read_figures(cubin)
         self._put({name: asdict(figures) for name, figures in by_kernel.items()}, "figures", arch, ptx)
@@ -90,6 +108,7 @@ class PtxasJudge:
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
         cubin = self._assembled(ptx, arch, "-lineinfo")
+        self._with_lines[arch, ptx] = cubin
         with self.times.measure(READING):
             by_kernel = _read_lines(cubin)
         value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}

@@ -136,3 +136,54 @@ def check_random_kernels(passes: str, seeds: Iterable[int], *, keeps_counts: boo
 def costly(result: Walk) -> int:
     """The products and loads that a walk evaluated."""
     return result.ran["mul.lo.s32"] + result.ran["ld.global.u32"]
+
+
+#: ``for (j = 0; j < n; j++) y[i] += a[i*n + j] * x[j], z[i] += x[j]``: two sums that every iteration loads and stores.
+SUM_IN_MEMORY = """\
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry sum(.param .u64 a, .param .u64 x, .param .u64 y, .param .u32 n, .param .u64 z)
+.maxntid 256, 1, 1
+.minnctapersm 2
+{
+    .reg .pred %p;
+    .reg .b32 %r<16>;
+    .reg .b64 %rd<16>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [x];
+    ld.param.u64 %rd3, [y];
+    ld.param.u32 %r1, [n];
+    ld.param.u64 %rd11, [z];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.s32 %p, %r5, %r1;
+    @%p bra END;
+    mul.wide.s32 %rd4, %r5, 4;
+    add.s64 %rd5, %rd3, %rd4;
+    add.s64 %rd12, %rd11, %rd4;
+    mul.lo.s32 %r6, %r5, %r1;
+    mov.u32 %r7, 0;
+LOOP:
+    ld.global.u32 %r8, [%rd5];
+    add.s32 %r9, %r6, %r7;
+    mul.wide.s32 %rd6, %r9, 4;
+    add.s64 %rd7, %rd1, %rd6;
+    ld.global.u32 %r10, [%rd7];
+    mul.wide.s32 %rd8, %r7, 4;
+    add.s64 %rd9, %rd2, %rd8;
+    ld.global.u32 %r11, [%rd9];
+    mad.lo.s32 %r12, %r10, %r11, %r8;
+    st.global.u32 [%rd5], %r12;
+    ld.global.u32 %r13, [%rd12];
+    add.s32 %r14, %r13, %r11;
+    st.global.u32 [%rd12], %r14;
+    add.s32 %r7, %r7, 1;
+    setp.lt.s32 %p, %r7, %r1;
+    @%p bra LOOP;
+END:
+    ret;
+}
+"""

@@ -44,6 +44,20 @@ def ours(folder: Path, *arguments: str, **settings: str) -> subprocess.Completed
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment(folder, settings))
 
 
-def plain(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def plain(folder: Path, *arguments: str, nvcc: str = NVCC) -> subprocess.CompletedProcess[str]:
     """Run nvcc in a folder."""
-    return subprocess.run([NVCC, *arguments], cwd=folder, capture_output=True, text=True, env=environment(folder))
+    return subprocess.run([nvcc, *arguments], cwd=folder, capture_output=True, text=True, env=environment(folder))
+
+
+def whole_toolkit(folder: Path) -> str:
+    """The path of nvcc in a toolkit, made in ``folder``, whose nvcc finds its libraries, unlike that of the wheels."""
+    original = Path(NVCC).parent.parent
+    (folder / "bin").mkdir(parents=True)
+    for path in (original / "bin").iterdir():
+        (folder / "bin" / path.name).symlink_to(path)
+    for path in original.iterdir():
+        if path.name != "bin":
+            (folder / path.name).symlink_to(path)
+    if not (folder / "lib64").exists():
+        (folder / "lib64").symlink_to(original / "lib")
+    return str(folder / "bin" / "nvcc")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -65,19 +66,21 @@ def inputs() -> dict[str, str]:
 
 def run_action(shell: Shell, **given: str) -> dict[str, subprocess.CompletedProcess[str]]:
     """The steps of the action up to the first that fails, except the installation."""
-    values = {**inputs(), **given}
+    values = {f"inputs.{name}": value for name, value in {**inputs(), **given}.items()}
     done: dict[str, subprocess.CompletedProcess[str]] = {}
     for name, (environment, script) in action_steps().items():
         if name == "Install":
             continue
-        outputs = shell.folder / "github_output"
-        known = dict(line.split("=", 1) for line in outputs.read_text().split()) if outputs.exists() else {}
         variables: dict[str, str] = {}
         for variable, text in environment.items():
-            expression = re.fullmatch(r"\$\{\{ (inputs|steps\.compare\.outputs)\.([\w-]+) \}\}", text)
+            expression = re.fullmatch(r"\$\{\{ ([\w.-]+) \}\}", text)
             assert expression, text
-            variables[variable] = values[expression[2]] if expression[1] == "inputs" else known[expression[2]]
-        done[name] = shell.run(script, **variables)
+            variables[variable] = values[expression[1]]
+        outputs = shell.folder / f"outputs_of_{name.lower()}"
+        done[name] = shell.run(script, GITHUB_OUTPUT=str(outputs), **variables)
+        for line in outputs.read_text().splitlines() if outputs.exists() else ():
+            output, _, value = line.partition("=")
+            values[f"steps.{name.lower()}.outputs.{output}"] = value
         if done[name].returncode:
             break
     return done
@@ -102,12 +105,12 @@ def test_the_action_finds_a_planted_regression(shell: Shell) -> None:
     pytest.importorskip("matplotlib")
     make_baseline(shell, COALESCED)
     assert run_action(shell, programs="benchmarks/*.py")["Result"].returncode == 0
-    for path in ("github_output", "github_step_summary"):
+    for path in ("outputs_of_run", "outputs_of_compare", "github_step_summary"):
         (shell.folder / path).unlink()
     program = write_program(shell.folder / "benchmarks" / "mine.py", STRIDED)
     done = run_action(shell, programs="benchmarks/*.py")
     assert done["Result"].returncode == 1
-    assert (shell.folder / "github_output").read_text() == "exit-code=1\n"
+    assert (shell.folder / "outputs_of_compare").read_text() == "exit-code=1\n"
     (line,) = [line for line in done["Compare"].stdout.splitlines() if "global_load_sectors" in line]
     place = re.match(
         r"::warning file=benchmarks/mine\.py,line=(\d+),title=ptxmotion%3A worse::worse: mine/scale:", line
@@ -137,11 +140,60 @@ def test_the_action_passes_for_a_planted_improvement(shell: Shell) -> None:
     assert "**Passed**: " in (shell.folder / "github_step_summary").read_text()
 
 
+def make_wrong(shell: Shell) -> None:
+    """Make the kernel of the benchmark compute another result than the benchmark expects."""
+    program = shell.folder / "benchmarks" / "mine.py"
+    program.write_text(program.read_text().replace("x[i] * 3 + 1", "x[i] * 3 + 2"))
+
+
+@pytest.mark.slow
+def test_the_action_shows_a_wrong_result(shell: Shell) -> None:
+    pytest.importorskip("matplotlib")
+    make_baseline(shell, COALESCED)
+    make_wrong(shell)
+    done = run_action(shell, programs="benchmarks/*.py")
+    assert list(done) == ["Run", "Compare", "Page", "Summary", "Result"] and done["Result"].returncode == 1
+    assert (shell.folder / "outputs_of_run").read_text() == "exit-code=1\n"
+    assert "::warning" in done["Compare"].stdout
+    assert "**Failed**: " in (shell.folder / "github_step_summary").read_text()
+    assert "MISMATCH" in (shell.folder / "ptxmotion-results" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("run", "track", "steps", "code"),
+    [
+        (0, 0, 5, 0),
+        (1, 0, 5, 1),
+        (5, 0, 5, 5),
+        (5, 1, 5, 1),
+        (1, 5, 5, 1),
+        (0, 5, 5, 5),
+        (1, 3, 5, 1),
+        (3, 0, 1, 3),
+        (4, 0, 1, 4),
+    ],
+)
+def test_the_exit_code_of_the_action(shell: Shell, run: int, track: int, steps: int, code: int) -> None:
+    """``run`` and ``track`` are the exit codes of `bench run` and `bench track`; ``steps`` how many steps are run."""
+    codes = f"case $2 in run) exit {run};; track) exit {track};; esac"
+    (shell.folder / "bin" / "ptxmotion").write_text(f"#!/bin/sh\n{codes}\n")
+    done = run_action(shell, programs="x")
+    assert (len(done), list(done.values())[-1].returncode) == (steps, code)
+    commands = gitlab_commands()
+    expected = run if steps == 1 else track or run
+    assert shell.run("\n".join(commands)).returncode == expected
+
+
+def gitlab_commands() -> list[str]:
+    """The commands of the job for GitLab."""
+    text = (ROOT / "docs" / "benchmarks-gitlab.yml").read_text()
+    return re.findall(r"^    - (.*)$", text.partition("  script:\n")[2].partition("  artifacts:")[0], re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_the_gitlab_job_finds_it_too(shell: Shell) -> None:
     pytest.importorskip("matplotlib")
-    text = (ROOT / "docs" / "benchmarks-gitlab.yml").read_text()
-    commands = re.findall(r"^    - (.*)$", text.partition("  script:\n")[2].partition("  artifacts:")[0], re.MULTILINE)
+    commands = gitlab_commands()
     make_baseline(shell, COALESCED)
     assert shell.run("\n".join(commands)).returncode == 0
     assert json.loads((shell.folder / "quality.json").read_text()) == []
@@ -151,6 +203,12 @@ def test_the_gitlab_job_finds_it_too(shell: Shell) -> None:
     (issue,) = [each for each in issues if "global_load_sectors" in each["description"]]
     assert issue["location"]["path"] == "benchmarks/mine.py" and issue["location"]["lines"]["begin"] > 1
     assert len({each["fingerprint"] for each in issues}) == len(issues)
+    write_program(shell.folder / "benchmarks" / "mine.py", COALESCED)
+    make_wrong(shell)
+    shutil.rmtree(shell.folder / "report")
+    assert shell.run("\n".join(commands)).returncode == 1
+    assert (shell.folder / "report" / "report.html").is_file()
+    assert any("mismatch" in each["description"] for each in json.loads((shell.folder / "quality.json").read_text()))
 
 
 def test_texts_of_files_cannot_add_commands_or_rows() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from contract_modules import SUM_PTX, sum_contract
 from ptxmotion.cli import main
-from ptxmotion.contract import Contract, KernelContract, LaunchChange, Version, parse
+from ptxmotion.contract import Contract, Holds, KernelContract, LaunchChange, Parameter, Version, parse
 from ptxmotion.contract.wording import kernel_words
+from ptxmotion.toolchain.demangle import demangled
 
 SHOWN = """\
 contract of the module with SHA-256 {digest}, written by test
@@ -21,12 +22,12 @@ sum(y: pointer, x: pointer, n: u32, mark: pointer)
      if bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x are inside the allocation of x
      faster if warps_per_scheduler < 4
   2. sum_2: ranges disjoint
-     if bytes 0 to 4 * block_x * grid_x of y and bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x \
-are disjoint
-     if bytes 0 to 4 of mark and bytes 0 to 4 * (block_x * grid_x + n - 1) if n > 0 else 0 of x are disjoint
+     if bytes 0 to 4 * block_x * grid_x of y and bytes 0 to t1 of x are disjoint
+     if bytes 0 to 4 of mark and bytes 0 to t1 of x are disjoint
      if n > 0 and y % 4 == 0
      faster if warps_per_scheduler < 4
      with the further arguments n + 1
+     where t1 = 4 * (block_x * grid_x + n - 1) if n > 0 else 0
   3. sum (the kernel itself, otherwise)
 """
 
@@ -44,7 +45,42 @@ def test_show(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out == SHOWN.format(digest=sum_contract().sha256)
     assert main(["contract", "show", files[0], "--kernel", "sum"]) == 0
     assert main(["contract", "show", files[0], "--kernel", "other"]) == 3
-    assert capsys.readouterr().err == "ptxmotion: error: the contract has no kernel 'other'\n"
+    assert capsys.readouterr().err == "ptxmotion: error: the contract has no kernel 'other'; there are sum\n"
+
+
+def test_names_of_a_compiler_are_shown_as_in_the_source() -> None:
+    name = "_Z3addPfi"
+    parameters = (Parameter(f"{name}_param_0", 0, 8, "u64", pointer=True), Parameter(f"{name}_param_1", 8, 4, "u32"))
+    repeated = "4 * (block_x * grid_x + arg1)"
+    conditions = [Holds(parse(f"{repeated} < {number}")) for number in (7, 8)]
+    conditions.append(Holds(parse(" or ".join(f"block_x == {number} * grid_y" for number in range(10, 30)))))
+    kernel = KernelContract(name, parameters, (Version("v", requires=tuple(conditions)), Version(name)))
+    lines = kernel_words(kernel, {name: "add(float*, int)"}.__getitem__).splitlines()
+    assert lines[:5] == [
+        "add(float*, int)",
+        "  _Z3addPfi(param_0: pointer, param_1: u32)",
+        "  1. v",
+        "     if t1 < 7",
+        "     if t1 < 8",
+    ]
+    assert "     where t1 = 4 * (block_x * grid_x + param_1)" in lines
+    assert max(map(len, lines)) <= 110 and sum(line.startswith("         ") for line in lines) >= 2
+
+
+def test_a_kernel_is_selected_by_its_name_in_the_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if demangled("_Z3addPfi") == "_Z3addPfi":
+        pytest.skip("this machine has no C++ library")
+    path = tmp_path / "c.json"
+    names = ("_Z3addPfi", "_Z3subPfi")
+    path.write_text(Contract("0" * 64, {name: KernelContract(name, (), (Version(name),)) for name in names}).dumps())
+    for given in ("_Z3addPfi", "add(float*, int)", "add"):
+        assert main(["contract", "show", str(path), "--kernel", given]) == 0
+        out = capsys.readouterr().out
+        assert "add(float*, int)" in out and "sub" not in out
+    assert main(["contract", "show", str(path), "--kernel", "ad"]) == 3
+    assert "did you mean 'add'?" in capsys.readouterr().err
+    path.write_text(Contract("0" * 64, {}).dumps())
+    assert main(["contract", "show", str(path)]) == 0
 
 
 def test_a_contract_that_fits(
@@ -52,9 +88,12 @@ def test_a_contract_that_fits(
 ) -> None:
     contract, module = files
     assert main(["contract", "check", contract]) == 0
-    assert capsys.readouterr().out == "the contract is valid: 1 kernels, 2 versions of them\n"
+    assert capsys.readouterr().out == "the contract is valid: number of kernels 1, of their versions 2\n"
     assert main(["contract", "check", contract, "--module", module]) == 0
-    assert capsys.readouterr().out == "the contract is valid and fits the module: 1 kernels, 2 versions of them\n"
+    assert (
+        capsys.readouterr().out
+        == "the contract is valid and fits the module: number of kernels 1, of their versions 2\n"
+    )
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(Path(contract).read_bytes())))
     assert main(["contract", "check", "-", "--module", module]) == 0
 

@@ -184,3 +184,11 @@ def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) 
             shell("cp results.json before.json && cp results.json after.json", folder)
         done = shell(command, folder, is_zsh=is_zsh)
         assert done.returncode == 0, (command, done.stdout, done.stderr)
+
+
+def test_the_help_of_nvcc_is_that_of_the_verb(capsys: pytest.CaptureFixture[str]) -> None:
+    """It names the settings. That of the program `ptxmotion-nvcc` is nvcc's."""
+    for option in ("--help", "-h"):
+        assert main(["nvcc", option]) == 0
+        out = capsys.readouterr().out
+        assert "PTXMOTION_FLAGS" in out and "ptxmotion-nvcc --help" in out and "--color" not in out

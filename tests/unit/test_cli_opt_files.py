@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from motion import DIVISION_AGAIN
+from motion import DIVISION_AGAIN, SUM_IN_MEMORY
 from ptxmotion.cli import main
 from ptxmotion.cli.opt_files import run_files
 
@@ -91,6 +91,11 @@ def test_outputs_may_replace_the_inputs(folder: Path) -> None:
     ("arguments", "told"),
     [
         (["a.ptx", "same.ptx"], "-o names a folder"),
+        (["a.ptx", "same.ptx", "-o", "one.ptx"], "-o names a folder to write to ('one.ptx/' is one), not 'one.ptx'"),
+        (["-O2", "--emit=cubin", "a.ptx", "same.ptx", "-o", "one.cubin"], "not 'one.cubin'"),
+        ([".", "-o", "out", "--contract", "c.json"], "--contract names a folder"),
+        ([".", "-o", "out", "--remarks-output", "r.yaml"], "--remarks-output names a folder"),
+        (["-", "-o", "out/"], "stdin has no name for a file in it"),
         (["."], "-o names a folder"),
         (["a.ptx", "same.ptx", "-o", "notes.txt"], "-o names a folder"),
         (["a.ptx", "-", "-o", "out"], "stdin cannot be one of several files"),
@@ -104,6 +109,39 @@ def test_wrong_usage(
     assert opt(*arguments) == 2
     assert told in capfd.readouterr().err
     assert names(folder) == ["a.ptx", "inner/b.ptx", "notes.txt", "same.ptx"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_one_input_with_a_folder_for_its_output(folder: Path, tmp_path: Path, exists: bool) -> None:
+    out = tmp_path / "out" / "deep"
+    if exists:
+        out.mkdir(parents=True)
+    assert opt("-O1", folder / "a.ptx", "-o", f"{out}/") == 0
+    assert opt("-O1", folder / "a.ptx", "-o", out, "--emit=json") == 0
+    assert names(out) == ["a.json", "a.ptx"]
+    (folder / "b.ptx").write_text("this is no PTX")
+    assert opt(folder / "b.ptx", "-o", f"{tmp_path / 'none'}/") == 3
+    assert not (tmp_path / "none").exists()
+    (tmp_path / "file").touch()
+    assert opt("-O1", folder / "a.ptx", "-o", f"{tmp_path / 'file'}/") == 3
+
+
+def test_folders_with_the_ending_of_a_file(folder: Path, tmp_path: Path) -> None:
+    assert opt("-O1", folder, "-o", f"{tmp_path / 'one.ptx'}/") == 0
+    assert opt("-O1", folder, "-o", tmp_path / "one.ptx") == 0
+    assert names(tmp_path / "one.ptx") == ["a.ptx", "inner/b.ptx", "same.ptx"]
+
+
+def test_versions_are_counted(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    given, out = tmp_path / "in", tmp_path / "out"
+    given.mkdir()
+    (given / "a.ptx").write_text(SUM_IN_MEMORY)
+    assert opt("-O3", "--gate=off", given, "-o", out, f"--contract={tmp_path / 'contracts'}") == 0
+    document = json.loads((tmp_path / "contracts" / "a.contract.json").read_text())
+    added = sum(len(kernel["versions"]) - 1 for kernel in document["kernels"].values())
+    assert added > 0
+    word = "version" if added == 1 else "versions"
+    assert capfd.readouterr().err.endswith(f"ptxmotion: 1 file: 0 changed, {added} {word} added, 0 failed\n")
 
 
 def test_a_folder_without_ptx_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -129,6 +167,7 @@ class Dies:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.is_changed = False
+        self.versions = 0
         self.file = arguments.file
 
     def run(self) -> int:

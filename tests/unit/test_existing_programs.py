@@ -13,7 +13,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from nvcc_builds import LIBRARIES, NVCC, environment, needs_nvcc
+from nvcc_builds import NVCC, environment, needs_nvcc
 from ptxmotion.python_child import module_command
 
 PAGE = (Path(__file__).parents[2] / "docs" / "existing-programs.md").read_text()
@@ -45,12 +45,14 @@ def test_every_command_runs(tmp_path: Path) -> None:
             (tmp_path / name).write_text(text)
     programs = tmp_path / "bin"
     programs.mkdir()
-    commands = {"nvcc": [NVCC], "ptxmotion": module_command(), "ptxmotion-nvcc": module_command("nvcc")}
+    commands = {"ptxmotion": module_command(), "ptxmotion-nvcc": module_command("nvcc")}
     for name, words in commands.items():
         command = shlex.join(words)
         (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
         (programs / name).chmod(0o755)
-    settings = {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "LDFLAGS": LIBRARIES, "CUDAFLAGS": LIBRARIES}
+    # As a user has it: nvcc's own folder is in PATH, and nothing names the folder of the CUDA libraries.
+    folders = [str(programs), str(Path(NVCC).parent), os.environ["PATH"]]
+    settings = {"PATH": os.pathsep.join(folders)}
     exported = ""
     for _, kind, text in blocks("sh"):
         if missing := missing_for(kind):
@@ -59,13 +61,19 @@ def test_every_command_runs(tmp_path: Path) -> None:
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", exported + text],
             cwd=tmp_path,
-            env=environment(tmp_path, settings),
+            env=user_environment(tmp_path, settings),
             capture_output=True,
             text=True,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         exported += "".join(f"{line}\n" for line in text.splitlines() if line.startswith("export "))
     assert (tmp_path / "solver").exists() and list((tmp_path / "images").glob("*.ptx"))
+
+
+def user_environment(folder: Path, settings: dict[str, str]) -> dict[str, str]:
+    """The environment of a build without variables that change how a compiler or a linker searches."""
+    build = ("LDFLAGS", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "CPATH", "LIBRARY_PATH", "LD_LIBRARY_PATH", "NVCCFLAGS")
+    return {name: value for name, value in environment(folder, settings).items() if name not in build}
 
 
 def missing_for(kind: str) -> str:

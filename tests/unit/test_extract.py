@@ -145,13 +145,17 @@ def fatbin(content: bytes, flags: int = 0x11, *, size: int | None = None, packed
 
 
 @needs_nvcc
-def test_optimized_ptx_is_written_beside(tmp_path: Path) -> None:
-    """The same as `opt -O3` writes, and nothing for PTX that does not change."""
+def test_optimized_ptx_is_written_beside(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The same as `opt -O3` writes, and a message instead for PTX that does not change."""
     unchanged = ".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { ret; }\n"
     (tmp_path / "a.fatbin").write_bytes(fatbin(DIVISION_AGAIN.encode()) + fatbin(unchanged.encode()))
     out = tmp_path / "out"
     assert main(["extract", "--no-config", str(tmp_path / "a.fatbin"), "-o", str(out), "--optimize"]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["a.1.sm_90.opt.ptx", "a.1.sm_90.ptx", "a.2.sm_90.ptx"]
+    assert capfd.readouterr().err.splitlines() == [
+        "a.1.sm_90.ptx: 1 of 1 kernels changed: a.1.sm_90.opt.ptx",
+        "a.2.sm_90.ptx: 0 of 1 kernels changed, so there is no optimized file",
+    ]
     assert main(["opt", "--no-config", "-O3", str(out / "a.1.sm_90.ptx"), "-o", str(tmp_path / "b.ptx")]) == 0
     assert (out / "a.1.sm_90.opt.ptx").read_bytes() == (tmp_path / "b.ptx").read_bytes()
 

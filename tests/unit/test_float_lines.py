@@ -6,17 +6,20 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+from motion import DIVISION_AGAIN
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.contraction import Contraction
+from ptxmotion.cost import Figures
 from ptxmotion.driver import Policy, optimize
 from ptxmotion.judges import Assembled
 from ptxmotion.ptx import Instr, Kernel, Module, parse, print_module
 from ptxmotion.toolchain.cubin import CubinError, read_image
 from ptxmotion.toolchain.float_lines import float_lines
-from ptxmotion.toolchain.ptxas_judge import PtxasJudge
+from ptxmotion.toolchain.ptxas_judge import PTXAS, PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, assemble, disassemble, find_tool
 from ptxmotion.transforms.contraction_audit import keep_contraction
 from ptxmotion.transforms.gate.judge import Refused
+from ptxmotion.transforms.gate.search import module_of
 from ptxmotion.transforms.machine_contraction import can_compare, is_same
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
@@ -124,6 +127,56 @@ def test_line_tables_change_no_code(arch: str) -> None:
                          for flags in ((), ("-lineinfo",)))  # fmt: skip
     for name in ("k", "more"):
         assert plain.data(f".text.{name}") == with_lines.data(f".text.{name}") != b""
+
+
+class Separate(Assembled):
+    """Assembles all kernels for their figures, as if nothing had been assembled before."""
+
+    def _figures_alone(self, module: Module) -> dict[str, Figures]:
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("others", "numbers"),
+    [
+        # Before and after: of each of three kernels for the comparison.
+        ("", [6, 8, 0]),
+        # And for the figures, of what is left.
+        (f".visible{DIVISION_AGAIN.partition('.visible')[2]}", [8, 8, 0]),
+    ],
+)
+def test_code_that_was_compared_gives_the_figures_too(tmp_path: Path, others: str, numbers: list[int]) -> None:
+    """The result and the figures are the same, with less work for ptxas."""
+    # Not equal, because equal kernels are transformed once.
+    open_kernels = [OPEN.replace(".entry k(", f".entry k{n}(").replace("%n, 7;", f"%n, {n + 7};") for n in range(3)]
+    source = HEAD + "".join(open_kernels) + MORE + others
+    results: list[tuple[str, list[str]]] = []
+    runs: list[int] = []
+    for kind, folder in ((Assembled, "a"), (Separate, "b"), (Assembled, "a")):
+        judge = kind(PtxasJudge(folder=tmp_path / folder))
+        result = optimize(source, "O2", Policy(judge=judge))
+        results.append((result.text, [remark.text for remark in result.remarks]))
+        runs.append(judge.times.numbers.get(PTXAS, 0))
+    assert results[0] == results[1] == results[2]
+    assert runs == numbers
+    judge, whole = Assembled(PtxasJudge(folder=tmp_path / "c")), PtxasJudge(folder=tmp_path / "d")
+    module = parse(source)
+    for kernel in module.entries:
+        judge.float_code(module_of(module, [kernel]))
+    started = judge.times.numbers[PTXAS]
+    # The code of a kernel does not depend on the other kernels of its module.
+    assert judge.figures(module) == whole.figures(print_module(module))
+    assert judge.times.numbers[PTXAS] == started
+    # So is a module that declares a function, because its entries may have to be assembled as relocatable code.
+    declared = parse(source.replace(".visible .entry k0", ".extern .func other();\n" + ".visible .entry k0", 1))
+    for kernel in declared.entries:
+        judge.float_code(module_of(declared, [kernel]))
+    started = judge.times.numbers[PTXAS]
+    assert judge.figures(declared).keys() == judge.figures(module).keys()
+    assert judge.times.numbers[PTXAS] == started + 1
+    # A module with another text of the kernel is assembled.
+    assert "more" in judge.figures(parse(source.replace("0f3F802000", "0f3F803000")))
+    assert judge.times.numbers[PTXAS] == started + 2
 
 
 def test_a_cubin_without_lines_is_refused() -> None:

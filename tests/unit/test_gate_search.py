@@ -94,10 +94,45 @@ def test_the_result_of_an_earlier_search_is_not_searched_again() -> None:
     assert judge.trials == 1 and again.result == first.result
 
 
-def test_other_entries_are_left_out_unless_a_function_is_judged() -> None:
+def test_other_entries_are_left_out_unless_a_function_is_judged_that_they_may_call() -> None:
+    """A call of another function counts, because that may call the changed one. So does an unknown instruction."""
     text = (
-        ".version 8.0\n.target sm_80\n.address_size 64\n.func f() { ret; }\n.entry a() { ret; }\n.entry b() { ret; }\n"
+        ".version 8.0\n.target sm_80\n.address_size 64\n"
+        ".func f() { ret; }\n.func g() { call f; ret; }\n"
+        ".entry a() { ret; }\n.entry b() { call g; ret; }\n"
+        ".entry c() { .reg .u64 %p; mov.u64 %p, f; call %p; ret; }\n.entry d() { unknown.op; ret; }\n"
     )
     module = parse(text)
+
+    def names(*kernels: str) -> list[str]:
+        return [each.name for each in module_of(module, [module.kernel(name) for name in kernels]).kernels]
+
+    # What an entry cannot reach is left out, too.
+    assert names("a") == ["a"]
+    assert names("b") == ["f", "g", "b"] and names("d") == ["f", "g", "d"]
+    assert names("f") == ["f", "g", "b", "c", "d"]
+    assert names("f", "a") == ["f", "g", "a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("before", "body"),
+    [
+        ("", ".reg .u64 %p; mov.u64 %p, f; st.global.u64 [0], %p;"),
+        (".global .u64 table[2] = { 0, f };", ""),
+        (".alias other, f;", ""),
+        (".section .debug_info { .b64 $L__begin0 }", ""),
+    ],
+)
+def test_a_function_that_something_else_names_is_not_left_out(before: str, body: str) -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    module = parse(f"{head}.func f();\n.func f() {{ ret; }}\n{before}\n.entry a() {{ {body} ret; }}\n")
+    assert len(module_of(module, [module.kernel("a")]).items) == len(module.items)
     assert [each.name for each in module_of(module, [module.kernel("a")]).kernels] == ["f", "a"]
-    assert [each.name for each in module_of(module, [module.kernel("f")]).kernels] == ["f", "a", "b"]
+
+
+def test_a_function_is_left_out_with_its_declaration() -> None:
+    head = ".version 8.0\n.target sm_80\n.address_size 64\n"
+    text = f"{head}.func f();\n.extern .func g();\n.func f() {{ ret; }}\n.entry a() {{ ret; }}\n"
+    module = parse(text)
+    left = [each.name for each in module_of(module, [module.kernel("a")]).items if isinstance(each, Kernel)]
+    assert left == ["g", "a"]

@@ -7,6 +7,8 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from own_kernels import COALESCED, STRIDED, write_program
 from ptxmotion.cli import main
 from ptxmotion.harness.history import Entry, entry_of, parse_entry, series_of, steps_of
-from ptxmotion.harness.results import ResultError, read, write
+from ptxmotion.harness.results import ResultError, read, settle, write
 from ptxmotion.harness.steps import Step, StepsMissing, exact_steps, noisy_steps
 from ptxmotion.programs.errors import BadInput
 from ptxmotion.programs.history_store import BranchStore, FolderStore
@@ -217,6 +219,39 @@ def test_a_planted_step_is_found_at_its_commit(
     assert main([*find, "--since=0123456"]) == 2
     assert main(["bench", "history", "show", "--branch=results", "-k", "load_sectors"]) == 0
     assert "512 512 4096 4096 512" in capfd.readouterr().out
+
+
+def test_track_and_find_count_the_same_changes(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A change that some or all variants share is one, in both."""
+    before, after = read(PLANTED), read(PLANTED)
+    for result in (before, after):
+        del result.benchmarks[3:]
+        for benchmark in result.benchmarks:
+            first = benchmark.arms[0]
+            benchmark.comparisons.clear()
+            roles = {"O3": "baseline", "b": "candidate", "c": "candidate", "d": "candidate"}
+            untimed = replace(first, stats=None, samples=[])
+            benchmark.arms = [replace(deepcopy(untimed), id=id, role=role) for id, role in roles.items()]
+        settle(result)
+    all_arms, some, one = (each.arms for each in after.benchmarks)
+    for arm in (*all_arms, *some[:-1], one[0]):
+        arm.static["chain"]["registers"] = 99
+    for arm in some[1:]:
+        arm.static["chain"]["code_bytes"] = 1
+    before.commit_info, after.commit_info = {"id": "a" * 40}, {"id": "b" * 40}
+    after.datetime = "2099-01-01T00:00:00Z"
+    write(repository / "a.json", before)
+    write(repository / "b.json", after)
+    assert main(["bench", "compare", "a.json", "b.json", "--markdown=c.md", "--fail-on=none"]) == 0
+    compared = capfd.readouterr().err.splitlines()
+    assert compared[-1] == "3 worse, 1 better" and len(compared) == 5
+    assert any(":(O3, b, c):" in line and line.startswith("worse: ") for line in compared)
+    assert "**Passed**: 3 worse, 1 better." in (repository / "c.md").read_text()
+    for path in ("a.json", "b.json"):
+        assert main(["bench", "history", "add", path, "--folder=h"]) == 0
+    capfd.readouterr()
+    assert main(["bench", "history", "find", "--folder=h"]) == 0
+    assert capfd.readouterr().err.splitlines()[-1] == "3 worse, 1 better"
 
 
 def test_settings_name_the_place(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:

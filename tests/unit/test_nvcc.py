@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from motion import DIVISION_AGAIN
-from nvcc_builds import LIBRARIES, NVCC, environment, needs_nvcc, ours, plain
+from nvcc_builds import NVCC, environment, needs_nvcc, ours, plain, whole_toolkit
 from ptxmotion.compiler import launch, toolkit_view
 from ptxmotion.compiler.dry_run import assemblies_of, is_same_file, steps_of
 from ptxmotion.python_child import module_command, python_command
@@ -84,7 +84,7 @@ MODES: dict[str, Sequence[str]] = {
     "fatbin": ("-fatbin", "-gencode=arch=compute_90,code=[sm_90,compute_90]", "a.cu"),
     # Not an object: the order of strings in debug information of the host depends on names of temporary files.
     "debug": ("-G", "-arch=sm_90", "-cubin", "a.cu"),
-    "executable": ("-arch=sm_90", "a.cu", "-o", "program", LIBRARIES),
+    "executable": ("-arch=sm_90", "a.cu", "-o", "program"),
     "kept": ("-arch=sm_90", "--keep", "--keep-dir", "kept", "-c", "a.cu"),
     "options file": ("--options-file", "options", "-c", "a.cu"),
     "dependencies": ("-arch=sm_90", "-MD", "-MF", "a.d", "-c", "a.cu"),
@@ -110,6 +110,7 @@ MODES: dict[str, Sequence[str]] = {
 def test_with_no_passes_it_is_nvcc(mode: str, tmp_path: Path) -> None:
     """The same files, messages and exit status. `-O0` runs no pass, so kernels are compiled as they are."""
     results: list[tuple[int, str, str, dict[str, bytes]]] = []
+    nvcc = whole_toolkit(tmp_path / "toolkit")
     for arm in ("nvcc", "ours"):
         folder = tmp_path / arm / "work"
         (folder / "kept").mkdir(parents=True)
@@ -127,7 +128,10 @@ def test_with_no_passes_it_is_nvcc(mode: str, tmp_path: Path) -> None:
         place = tmp_path / "work"
         shutil.rmtree(place, ignore_errors=True)
         folder.rename(place)
-        run = plain(place, *MODES[mode]) if arm == "nvcc" else ours(place, *MODES[mode], PTXMOTION_FLAGS="-O0")
+        if arm == "nvcc":
+            run = plain(place, *MODES[mode], nvcc=nvcc)
+        else:
+            run = ours(place, *MODES[mode], PTXMOTION_FLAGS="-O0", PTXMOTION_NVCC=nvcc)
         results.append((run.returncode, _messages(run.stdout), _messages(run.stderr), outputs(place)))
     (code, out, err, files), (our_code, our_out, our_err, our_files) = results
     if mode == "link-time":
@@ -308,6 +312,61 @@ def test_a_script_that_runs_this_program_again(folder: Path, arguments: Sequence
     script.chmod(0o755)
     done = ours(folder, *arguments, PTXMOTION_NVCC=str(script))
     assert done.returncode == 4 and f"{script} runs ptxmotion-nvcc again" in done.stderr
+
+
+LIBRARIES_OF_A_TOOLKIT = """\
+TOP              = $(_HERE_)/..
+CICC_PATH        = $(TOP)/nvvm/bin
+LIBRARIES        =+ $(_SPACE_) "-L$(TOP)/$(_TARGET_DIR_)/lib$(_TARGET_SIZE_)/stubs" "-L$(TOP)/lib$(_TARGET_SIZE_)"
+"""
+
+
+@pytest.mark.parametrize(
+    ("existing", "profile", "is_missing"),
+    [
+        (["lib/libcudart_static.a"], LIBRARIES_OF_A_TOOLKIT, True),
+        (["lib/libcudart_static.a", "lib64/libcudart_static.a"], LIBRARIES_OF_A_TOOLKIT, False),
+        (["lib/libcudart_static.a", "lib64/stubs/libcuda.so"], LIBRARIES_OF_A_TOOLKIT, False),
+        (["lib/other"], LIBRARIES_OF_A_TOOLKIT, False),
+        (["lib/libcudart_static.a"], "TOP = $(_HERE_)/..\n", False),
+        (["lib/libcudart_static.a"], 'LIBRARIES =+ "-L$(UNKNOWN)/lib64"\n', False),
+        (["lib/libcudart_static.a"], None, False),
+    ],
+)
+def test_the_folder_of_libraries_is_added_only_where_none_is_found(
+    tmp_path: Path, existing: list[str], profile: str | None, is_missing: bool
+) -> None:
+    for name in ("bin/nvcc", "nvvm/bin/cicc", *existing):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch(mode=0o700)
+    if profile is not None:
+        (tmp_path / "bin" / "nvcc.profile").write_text(profile)
+    found = toolkit_view.missing_libraries(str(tmp_path / "bin"))
+    assert found == (str(tmp_path / "lib") if is_missing else None)
+    if profile == LIBRARIES_OF_A_TOOLKIT:
+        text = (Path(toolkit_view.toolkit_view(str(tmp_path / "bin" / "nvcc"))).parent / "nvcc.profile").read_text()
+        assert text.count("-L") == 2 + is_missing
+        assert (f'lib$(_TARGET_SIZE_)" "-L{tmp_path}/lib"\n' in text) == is_missing
+
+
+@pytest.mark.slow
+def test_it_links_without_the_folder_of_libraries(folder: Path) -> None:
+    """Also where kernels are linked with those of the CUDA library for launches in kernels, and in one command."""
+    (folder / "b.cu").write_text(
+        "__global__ void child(int *p) { *p = 1; }\n"
+        "__global__ void parent(int *p) { child<<<1, 1>>>(p); }\n"
+        "int main() { parent<<<1, 1>>>(nullptr); return 0; }\n"
+    )
+    for arguments in (
+        ("-arch=sm_90", "a.cu", "-o", "one"),
+        ("-arch=sm_90", "-rdc=true", "-c", "b.cu", "-o", "b.o"),
+        ("-arch=sm_90", "b.o", "-o", "two"),
+    ):
+        done = ours(folder, *arguments)
+        assert done.returncode == 0, done.stderr
+    assert (folder / "one").exists() and (folder / "two").exists()
+    appended = ours(folder, "b.o", "-o", "three", NVCC_APPEND_FLAGS="-arch=sm_90")
+    assert appended.returncode == 0, appended.stderr
 
 
 def test_a_view_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,31 @@ def test_bench_run_finds_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert read(path).benchmarks[0].candidates[0].verdict == "EQUAL"
 
 
+def test_settings_of_one_action_have_their_own_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """`--fail-on` and `--json` of `bench run` mean other things than those of the actions that compare results."""
+    config, results, changes = folder / "s.toml", folder / "settings.json", folder / "changes.json"
+    # `--config` may stand behind the action.
+    bad = f"--variant=bad={folder / 'bad.ptx'}"
+    run = ["bench", "run", str(folder / "mine.py"), *RUN, bad, f"--config={config}"]
+    compare = ["bench", "compare", f"--config={config}", str(results), str(results)]
+    config.write_text(f'[bench]\nfail-on = "slower,worse"\njson = "{results}"\n')
+    assert main(run) == 0 and "WORSE" in capfd.readouterr().err
+    before = results.read_text()
+    assert main(compare) == 0 and results.read_text() == before
+    tables = ('[bench]\nfail-on = "none"', '[bench.run]\nfail-on = "worse"', f'[bench.compare]\njson = "{changes}"')
+    config.write_text("\n".join(tables))
+    assert main(run) == 1 and results.read_text() == before
+    assert main(compare) == 0 and json.loads(changes.read_text()) == []
+    for text, message in (
+        ("[bench.runs]\n", "unknown table 'bench.runs' (did you mean 'run'?)"),
+        ("[bench.compare]\nrounds = 3\n", "unknown key 'rounds' in table 'bench.compare'"),
+        ('[bench.run]\nlaunch = "tree"\n', "'launch' takes one of auto, stream, graph"),
+    ):
+        config.write_text(text)
+        assert main(run) == 2
+        assert message in capfd.readouterr().err
+
+
 def test_an_improvement_does_not_fail_bench_run(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = folder / "r.json"
     bad, good = folder / "bad.ptx", folder / "good.ptx"

@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fake_runs import arm, machine, session, task
+from ptxmotion.cli import main
 from ptxmotion.harness.report import PlotsMissing, report
 from ptxmotion.harness.results import ResultFile
 
@@ -56,8 +57,21 @@ def test_without_matplotlib_the_way_to_get_it_is_named(
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(PlotsMissing, match=r"ptxmotion\[plots\]"):
-        report(result, tmp_path, ["png"])
+        report(result, tmp_path / "new", ["markdown", "png"])
+    assert not (tmp_path / "new").exists()
     assert report(result, tmp_path, ["markdown"])[0].name == "report.md"
+
+
+@pytest.mark.parametrize("formats", ["html", "markdown,html", "thesis,html", "png"])
+def test_without_matplotlib_bench_report_writes_nothing(
+    formats: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    planted = Path(__file__).parents[1] / "results" / "h200_planted.json"
+    assert main(["bench", "report", str(planted), f"--format={formats}", "-o", str(tmp_path / "new")]) == 4
+    assert "plots need matplotlib" in capfd.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_unknown_forms_are_refused(result: ResultFile, tmp_path: Path) -> None:

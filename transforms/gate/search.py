@@ -10,16 +10,16 @@ Requires: a transform that makes no rewrite whose key `Remarks.allowed` does not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ...cost import Figures, is_better, worse
-from ...ptx import Kernel, Module
+from ...ptx import Kernel, Module, RawDirective
 from ..remarks import Remarks
 from .judge import Judge, Refused
 
-__all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves"]
+__all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves", "without_entries"]
 
 #: How often kernels that got worse are transformed and judged again.
 MOST_TRIALS = 12
@@ -143,16 +143,52 @@ def size_of(kernel: Kernel) -> int:
 def module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, Kernel] | None = None) -> Module:
     """The module without the entries that are not in ``kernels``. ``instead`` replaces kernels by name.
 
-    No entry is left out where one of the kernels is a function: only its callers show whether it got better.
+    Where one of the kernels is a function, entries that may call it stay: only these show whether it got better. If
+    none of the entries that stay can reach a function, the functions that are not in ``kernels`` are left out, too.
     """
     names = {kernel.name for kernel in kernels}
-    everything = any(not kernel.is_entry for kernel in kernels)
+    with_callers = any(not kernel.is_entry for kernel in kernels)
+    entries = [each for each in module.entries if each.name in names or (with_callers and _may_call(each))]
+    shown = [instead.get(each.name, each) for each in entries] if instead else entries
+    stay = {each.name for each in entries} | names
+    if any(_may_call(each) or _names_functions(each, module) for each in shown) or _may_name_functions(module):
+        stay |= {each.name for each in module.kernels if not each.is_entry}
+    left_out = {each.name for each in module.kernels} - stay
     items: list[Any] = []
     for item in module.items:
-        if isinstance(item, Kernel) and not item.is_declaration:
-            if item.is_entry and not everything and item.name not in names:
-                continue
-            items.append(instead.get(item.name, item) if instead else item)
-        else:
+        if not isinstance(item, Kernel):
             items.append(item)
+        elif item.name not in left_out:
+            items.append(instead.get(item.name, item) if instead and not item.is_declaration else item)
     return replace(module, items=items)
+
+
+def without_entries(module: Module, names: Collection[str]) -> Module:
+    """The module without the entries of these names."""
+    if not names:
+        return module
+    left_out = [kernel for kernel in module.entries if kernel.name in names]
+    return replace(module, items=[item for item in module.items if item not in left_out])
+
+
+def _may_call(kernel: Kernel) -> bool:
+    return any(instr.form.is_call or instr.form.is_opaque for instr in kernel.instructions())
+
+
+def _names_functions(entry: Kernel, module: Module) -> bool:
+    """Whether an instruction of ``entry`` reads the address of a function."""
+    functions = {each.name for each in module.items if isinstance(each, Kernel) and not each.is_entry}
+    return bool(functions) and any(
+        symbol.name in functions for instr in entry.instructions() for symbol in instr.symbols()
+    )
+
+
+def _may_name_functions(module: Module) -> bool:
+    """Whether the initial value of a variable or a directive may name a function of ``module``. Debug information has
+    labels of functions."""
+    functions = {each.name for each in module.kernels if not each.is_entry}
+    directives = [each.text for each in module.items if isinstance(each, RawDirective)]
+    if functions and any(text.startswith(".section") for text in directives):
+        return True
+    texts = [*directives, *(each.initializer or "" for each in module.variables)]
+    return any(name in text for text in texts for name in functions)
