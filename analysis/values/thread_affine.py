@@ -121,9 +121,12 @@ class ThreadForms:
                 value = ssa.defined(instr, reg)
                 self._forms[value] = self._definition(instr, reg)
 
+    def _arguments(self, phi: int) -> list[tuple[int, int]]:
+        """The (block before, value) of a φ."""
+        return self._ssa.phi_args.get(phi, [])
+
     def _phi(self, phi: int, block: int) -> Poly:
-        arguments = self._ssa.phi_args.get(phi, [])
-        forms = [self._forms.get(value) for _, value in arguments]
+        forms = [self._forms.get(value) for _, value in self._arguments(phi)]
         first = forms[0] if forms else None
         if first is not None and all(form == first for form in forms):
             return first
@@ -235,7 +238,7 @@ class ThreadForms:
         dominance = self.facts.dominance
         first: Poly | None = None
         amount: Poly | None = None
-        for before, value in self._ssa.phi_args[phi]:
+        for before, value in self._arguments(phi):
             form = self._forms.get(value)
             if form is None:
                 return None
@@ -292,15 +295,20 @@ class ThreadForms:
             return MOST_TURNS
         first: int | None = None
         step: int | None = None
-        for before, value in self._ssa.phi_args[self._loops[loops[0]][1]]:
+        for before, value in self._arguments(self._loops[loops[0]][1]):
             form = self._forms.get(value)
             if form is not None and self.facts.dominance.dominates(head, before):
                 form -= variable(loops[0])
                 step = form.value if form.is_constant and step in (None, form.value) else 0
+            elif form is not None and form.is_constant and first is None:
+                first = form.value
             else:
-                first = form.value if form is not None and form.is_constant and first is None else -1
-        end, now = limit.value, (first if first is not None else -1) + (counter - variable(loops[0])).value
-        if first is None or first < 0 or not step or step < 0 or not 0 <= now <= end < 1 << 30 or step >= 1 << 30:
+                return MOST_TURNS
+        if first is None or not step or not 0 < step < 1 << 30:
+            return MOST_TURNS
+        end, now = limit.value, first + (counter - variable(loops[0])).value
+        least = 0 if kind == "u" and relation != "ne" else -(1 << 30)
+        if not least <= now <= end < 1 << 30:
             return MOST_TURNS
         if relation == "ne":
             return (end - now) // step if (end - now) % step == 0 else MOST_TURNS

@@ -1,0 +1,75 @@
+"""The polynomials of a kernel in those blocks of threads in which its border checks do nothing.
+
+Computes: `ThreadForms`, where some instructions are known to give one of their operands (a clamp, a selection), and
+where some edges of the graph are known not to be taken. A φ has only the arguments of the other edges.
+
+Requires: facts of a kernel without nested scopes; `Outcomes` that hold in the launch, for all threads of a block.
+Guarantees: as `ThreadForms`, for the evaluations in these blocks of threads. Refuses: nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from ...ptx import Instr
+from ..manager import Facts
+from .polynomial import Poly
+from .thread_affine import ThreadForms
+
+__all__ = ["Choice", "InteriorForms", "Outcomes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The result of an instruction: its source number ``source``, less ``times`` its other source."""
+
+    source: int
+    times: int = 0
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What is known of the instructions and edges of a kernel.
+
+    ``compared``: by ``setp`` the outcome of its comparison. ``chosen``: by instruction with an integer result, which
+    operand it gives. ``blocks`` are the blocks that are executed. ``dead`` are edges (block, next block) that are never
+    taken. ``truths``: by SSA value of a predicate, its value.
+    """
+
+    compared: dict[Instr, bool] = field(default_factory=dict[Instr, bool])
+    chosen: dict[Instr, Choice] = field(default_factory=dict[Instr, Choice])
+    truths: dict[int, bool] = field(default_factory=dict[int, bool])
+    blocks: Set[int] = frozenset()
+    dead: Set[tuple[int, int]] = frozenset()
+
+
+class InteriorForms(ThreadForms):
+    """The polynomials under ``outcomes``."""
+
+    def __init__(self, facts: Facts, outcomes: Outcomes) -> None:
+        self.chosen: Mapping[Instr, Choice] = outcomes.chosen
+        self._blocks = outcomes.blocks
+        self._dead = outcomes.dead
+        super().__init__(facts)
+
+    def _block(self, block: int) -> None:
+        if block in self._blocks:
+            super()._block(block)
+
+    def _arguments(self, phi: int) -> list[tuple[int, int]]:
+        block = self._ssa.block[phi]
+        return [
+            (before, value)
+            for before, value in super()._arguments(phi)
+            if before in self._blocks and (before, block) not in self._dead
+        ]
+
+    def _operation(self, instr: Instr, bits: int) -> Poly | None:
+        choice = self.chosen.get(instr)
+        if choice is None:
+            return super()._operation(instr, bits)
+        form = self._operand(instr, instr.operands[1 + choice.source], bits)
+        if choice.times:
+            form -= self._operand(instr, instr.operands[2 - choice.source], bits) * choice.times
+        return form
