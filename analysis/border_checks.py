@@ -1,8 +1,8 @@
 """Which outcome a border check has for the blocks of threads in the interior of a grid, and what that needs.
 
-A border check is an integer comparison, minimum, maximum, magnitude or remainder of a value that depends on ``ctaid``.
-Its difference ``D`` of the two operands is a polynomial. In the interior, ``D`` lies on one side of 0 for all threads of
-a block. Which side that is, is a guess (`Checks.side`):
+A border check is an integer comparison, minimum, maximum, magnitude, remainder or reflection of a value that depends on
+``ctaid``. The difference ``D`` of its two operands is a polynomial. In the interior, ``D`` lies on one side of 0 for all
+threads of a block. Which side that is, is a guess (`Checks.side`):
 
 - A minimum or maximum of one operand that depends on ``ctaid`` and one that does not gives the first one.
 - If ``D`` compares the coordinate with a parameter, or with a constant of more than `_SMALL`, it is an upper bound, and
@@ -27,7 +27,7 @@ from ..ptx.operations import Operation
 from .effects import is_may_definition
 from .manager import Facts
 from .values.block_bounds import BlockBounds, Needs, Unbounded, centered, resolved_atoms
-from .values.interior_forms import Choice, InteriorForms
+from .values.interior_forms import NOTHING, Choice, InteriorForms
 from .values.polynomial import Atom, Poly, TooManyTerms, constant
 
 __all__ = ["CHECKS", "Checks", "Decision", "is_candidate"]
@@ -36,7 +36,10 @@ __all__ = ["CHECKS", "Checks", "Decision", "is_candidate"]
 _SMALL = 31
 
 CHECKS = frozenset(
-    [Operation.COMPARISON, Operation.MINIMUM, Operation.MAXIMUM, Operation.MAGNITUDE, Operation.REMAINDER]
+    [
+        *(Operation.COMPARISON, Operation.MINIMUM, Operation.MAXIMUM, Operation.MAGNITUDE),
+        *(Operation.REMAINDER, Operation.QUOTIENT, Operation.XOR),
+    ]
 )
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
 #: By relation of ``D`` to 0: (outcome, what is to be subtracted from ``E = D``) where ``D`` is large, and the same for
@@ -104,8 +107,12 @@ class Checks:
                     return self._extreme(instr)
                 case Operation.MAGNITUDE:
                     return self._magnitude(instr)
-                case _:
+                case Operation.REMAINDER:
                     return self._remainder(instr)
+                case Operation.QUOTIENT:
+                    return self._quotient(instr)
+                case _:
+                    return self._reflection(instr)
         except TooManyTerms:
             raise Unbounded("not-affine") from None
 
@@ -227,6 +234,41 @@ class Checks:
         self.bounds.not_negative(rest, needs)
         self.bounds.not_negative(-beyond - 1, needs)
         return self._decided(Choice(0, times), needs)
+
+    def _quotient(self, instr: Instr) -> Decision | None:
+        """``a / b`` is 0 where ``a`` is less than ``b`` by a constant, and not negative: the number of times that an
+        index is to be moved by the size of the image."""
+        scalar = instr.form.scalar("type")
+        assert scalar is not None
+        left, right = (self._word(instr, each, scalar.kind) for each in instr.operands[1:])
+        difference = self._integer(left - right)
+        if not difference.is_constant or right.is_constant or difference.value >= 0:
+            return None
+        needs = Needs()
+        for each in (left, right):
+            self.bounds.within(each, scalar.kind, scalar.bits, needs)
+        self.bounds.not_negative(left, needs)
+        return Decision(Choice(NOTHING), needs, is_border=_is_of_block(left))
+
+    def _reflection(self, instr: Instr) -> Decision | None:
+        """``x ^ (x >> 31)`` is ``x`` if ``x`` is not negative, else ``-x - 1``."""
+        scalar = instr.form.scalar("type")
+        assert scalar is not None
+        for source in (0, 1):
+            operand, shifted = instr.operands[1 + source], self._definition(instr, instr.operands[2 - source])
+            if shifted is None or shifted.form.text != f"shr.s{scalar.bits}" or not isinstance(operand, Reg):
+                continue
+            count, shown = shifted.operands[2], shifted.operands[1]
+            if not isinstance(shown, Reg) or self.facts.ssa.read(shifted, shown) != self.facts.ssa.read(instr, operand):
+                continue
+            form = self.forms.word(shifted, count, 32)
+            value = self._word(instr, operand, "s")
+            if form.is_constant and form.value == scalar.bits - 1 and _is_of_block(self._integer(value)):
+                needs = Needs()
+                self.bounds.within(value, "s", scalar.bits, needs)
+                self.bounds.not_negative(value, needs)
+                return self._decided(Choice(source), needs)
+        return None
 
     # --- sides -------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ that are never taken, selections), and the conditions under which they all hold.
 ``ctaid``, ``ntid``, ``nctaid`` and parameters, so they are the same for all threads of a block. An outcome may make the
 operand of another check a polynomial, so the search is repeated until it finds nothing new.
 
-A loop that is tested at its start, such as ``while (x < 0) x += width``, is first assumed to end at its first test. If
-that does not follow from the outcomes, the search starts again without this assumption.
+A loop such as ``while (x < 0) x += width`` does not run in the interior, or it runs once. So each loop is first assumed
+to end before its second iteration. Where that does not follow from the outcomes, the search starts again without this
+assumption.
 
 Requires: facts of a kernel without nested scopes. Guarantees: if all conditions are at least 0 in a block, and its wide
 parameters are small (`Needs`), then no thread of the block contradicts `Interior.outcomes`. Refuses: nothing; a check
@@ -31,6 +32,8 @@ __all__ = ["Interior", "find_interior"]
 
 #: Searches in a row; each may decide the checks that depend on those of the one before.
 _MOST_ROUNDS = 12
+#: Searches from the start; each assumes fewer loops to end in their first iteration.
+_MOST_STARTS = 5
 
 
 @dataclass(slots=True)
@@ -52,23 +55,23 @@ class Interior:
 
 def find_interior(facts: Facts) -> Interior:
     """The interior of the kernel; a fact for `Facts.get`."""
-    assumed = _tested_at_start(facts)
-    while True:
+    assumed = _back_edges(facts)
+    for _ in range(_MOST_STARTS):
         search = _Search(facts, assumed)
         search.run()
         wrong = {edge for edge in assumed if not search.is_dead(edge)}
         if not wrong:
             return search.result()
         assumed -= wrong
+    search = _Search(facts, frozenset())
+    search.run()
+    return search.result()
 
 
-def _tested_at_start(facts: Facts) -> frozenset[tuple[int, int]]:
-    """The back edges of loops whose headers may leave the loop."""
-    edges: set[tuple[int, int]] = set()
-    for loop in facts.loops.loops:
-        if not loop.is_irreducible and any(block == loop.header for block, _ in loop.exits):
-            edges.update((latch, loop.header) for latch in loop.latches)
-    return frozenset(edges)
+def _back_edges(facts: Facts) -> frozenset[tuple[int, int]]:
+    return frozenset(
+        (latch, loop.header) for loop in facts.loops.loops if not loop.is_irreducible for latch in loop.latches
+    )
 
 
 class _Search:

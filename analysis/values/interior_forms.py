@@ -1,10 +1,10 @@
 """The polynomials of a kernel in those blocks of threads in which its border checks do nothing.
 
-Computes: `ThreadForms`, where some instructions are known to give one of their operands (a clamp, a selection), and
+Computes: `LaunchForms`, where some instructions are known to give one of their operands (a clamp, a selection), and
 where some edges of the graph are known not to be taken. A φ has only the arguments of the other edges.
 
 Requires: facts of a kernel without nested scopes; `Outcomes` that hold in the launch, for all threads of a block.
-Guarantees: as `ThreadForms`, for the evaluations in these blocks of threads. Refuses: nothing.
+Guarantees: as `LaunchForms`, for the evaluations in these blocks of threads. Refuses: nothing.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from ...ptx import Instr
+from ...ptx.operations import Operation
 from ..manager import Facts
-from .polynomial import Poly
-from .thread_affine import ThreadForms
+from .launch_forms import LaunchForms
+from .polynomial import ZERO, Poly
 
-__all__ = ["Choice", "InteriorForms", "Outcomes"]
+__all__ = ["NOTHING", "Choice", "InteriorForms", "Outcomes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The result of an instruction: its source number ``source``, less ``times`` its other source."""
+    """The result of an instruction: its source number ``source``, less ``times`` its other source; 0 if ``source`` is
+    `NOTHING`."""
 
     source: int
     times: int = 0
+
+
+#: The source of a result that is 0.
+NOTHING = -1
 
 
 @dataclass(slots=True)
@@ -44,7 +50,7 @@ class Outcomes:
     dead: Set[tuple[int, int]] = frozenset()
 
 
-class InteriorForms(ThreadForms):
+class InteriorForms(LaunchForms):
     """The polynomials under ``outcomes``."""
 
     def __init__(self, facts: Facts, outcomes: Outcomes) -> None:
@@ -69,6 +75,8 @@ class InteriorForms(ThreadForms):
         choice = self.chosen.get(instr)
         if choice is None:
             return super()._operation(instr, bits)
+        if choice.source == NOTHING:
+            return ZERO
         form = self._operand(instr, instr.operands[1 + choice.source], bits)
         if choice.times:
             form -= self._operand(instr, instr.operands[2 - choice.source], bits) * choice.times

@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from ...analysis.interior import Interior
 from ...analysis.manager import Facts
+from ...analysis.values.interior_forms import NOTHING
 from ...ptx import Block, Directive, Guard, Imm, Instr, Kernel, Label, Operand, Reg, Sym, Variable, substitute
 from ...ptx.decoding import decode, form_of
 from ...ptx.ir import Declaration
@@ -124,7 +125,7 @@ class _Copier:
         if choice is not None:
             if scalar is None or scalar.bits == 128:
                 return None
-            chosen = instr.operands[1 + choice.source]
+            chosen = instr.operands[1 + choice.source] if choice.source != NOTHING else Imm(0)
             if not choice.times:
                 return f"mov.{scalar.name}", (result, chosen)
             return f"sub.{scalar.name}", (result, chosen, instr.operands[2 - choice.source])
