@@ -39,6 +39,7 @@ __all__ = ["REASONS", "IterationSpacePartitioning"]
 
 #: By reason id: its text in remarks.
 REASONS = {
+    "split": "it is split already",
     "no-checks": "it has no border checks",
     "too-few": "it has too few border checks",
     "too-long": "it is too long to be copied",
@@ -66,6 +67,8 @@ class IterationSpacePartitioning:
         """Split the kernel in place; whether it was."""
         if not kernel.is_entry:
             return False
+        if kernel.rare is not None:
+            return self._refuse(kernel, remarks, "split")
         size = sum(1 for _ in kernel.instructions())
         if size > self.most:
             return self._refuse(kernel, remarks, "too-long")
@@ -95,6 +98,7 @@ class IterationSpacePartitioning:
         body = kernel.blocks[0]
         if body.label is None:
             body.label = kernel.new_label("$L_isp_border")
+        kernel.rare = body.label
         entry = Block()
         is_inside = emit_test(kernel, entry, bounds, interior.needs)
         builder = Builder(kernel, entry)
