@@ -138,7 +138,7 @@ class Contraction:
             product = self.products.get(original)
             if product is not None:
                 sums = frozenset([copy_of[each] for each in product.sums if each in copy_of])
-                readers = [(copy_of[each], *rest) for each, *rest in product.readers if each in copy_of]
+                readers = [(copy_of[each], here, depth) for each, here, depth in product.readers if each in copy_of]
                 found.products[copy] = Product(product.kind, sums, frozenset(readers))
             if original in self.sources:
                 found.sources[copy] = {copy_of[each] for each in self.sources[original] if each in copy_of}
