@@ -1,8 +1,8 @@
 """Which outcome a border check has for the blocks of threads in the interior of a grid, and what that needs.
 
-A border check is an integer comparison, minimum, maximum, magnitude, remainder or reflection of a value that depends on
-``ctaid``. The difference ``D`` of its two operands is a polynomial. In the interior, ``D`` lies on one side of 0 for all
-threads of a block. Which side that is, is a guess (`Checks.side`):
+A border check is an integer comparison, minimum, maximum, magnitude, remainder or reflection of a value that depends
+on ``ctaid``. The difference ``D`` of its two operands is a polynomial. In the interior, ``D`` lies on one side of 0 for
+all threads of a block. Which side that is, is a guess (`Checks.side`):
 
 - A minimum or maximum of one operand that depends on ``ctaid`` and one that does not gives the first one.
 - If ``D`` compares the coordinate with a parameter, or with a constant of more than `_SMALL`, it is an upper bound, and
@@ -26,9 +26,9 @@ from ..ptx import Instr, Operand, Reg
 from ..ptx.operations import Operation
 from .effects import is_may_definition
 from .manager import Facts
-from .values.block_bounds import BlockBounds, Needs, Unbounded, centered, resolved_atoms
+from .values.block_bounds import BlockBounds, Needs, Unbounded, resolved_atoms
 from .values.interior_forms import NOTHING, Choice, InteriorForms
-from .values.polynomial import Atom, Poly, TooManyTerms, constant
+from .values.polynomial import Atom, Poly, TooManyTerms, centered, constant
 
 __all__ = ["CHECKS", "Checks", "Decision", "is_candidate"]
 

@@ -101,7 +101,7 @@ class _Search:
             if self.checks is None:
                 self.checks = Checks(self.facts, self.bounds, forms)
                 self.checks.radii = self.checks.find_radii(self.candidates)
-            self.checks.forms = forms
+            self.checks.forms = self.bounds.forms = forms
             self.refused = {}
             for instr in self.candidates:
                 self._decide(instr, self.checks)
@@ -255,22 +255,19 @@ class _Search:
 
     def _beyond_guards(self) -> set[Instr]:
         """The comparisons that decide something else than whether a thread ends at once."""
-        work: list[tuple[Instr, Operand]] = []
+        work: list[tuple[Instr, Reg]] = []
         for block in self.outcomes.blocks:
             for instr in self.facts.cfg.blocks[block].instrs:
-                if instr.is_directive:
+                read = [reg for reg in instr.uses() if reg.type.name == "pred"]
+                if not read or (instr.guard is None and not _is_consumer(instr)) or self._only_ends(block, instr):
                     continue
-                guard = instr.guard
-                if guard is not None and isinstance(guard.reg, Reg) and not self._only_ends(block, instr):
-                    work.append((instr, guard.reg))
-                if _is_consumer(instr):
-                    work += [(instr, operand) for operand in instr.operands if _is_predicate(operand)]
+                work += [(instr, reg) for reg in read]
         return self._comparisons_of(work)
 
-    def _comparisons_of(self, work: list[tuple[Instr, Operand]]) -> set[Instr]:
+    def _comparisons_of(self, work: list[tuple[Instr, Reg]]) -> set[Instr]:
         """The comparisons from which the predicates ``work`` are computed."""
         ssa = self.facts.ssa
-        values = [ssa.read(instr, reg) for instr, operand in work for reg in _registers(operand)]
+        values = [ssa.read(instr, reg) for instr, reg in work]
         seen: set[int] = set()
         found: set[Instr] = set()
         while values:
@@ -324,16 +321,6 @@ def _is_consumer(instr: Instr) -> bool:
     first = result.first if isinstance(result, Pair) else result
     is_predicate = isinstance(first, Reg) and first.type.name == "pred"
     return not is_predicate or bool(instr.form.effects & ~Effect.CONTROL)
-
-
-def _is_predicate(operand: Operand) -> bool:
-    return any(reg.type.name == "pred" for reg in _registers(operand))
-
-
-def _registers(operand: Operand) -> list[Reg]:
-    if isinstance(operand, Not):
-        return _registers(operand.operand)
-    return [operand] if isinstance(operand, Reg) else []
 
 
 def _combined(how: str, left: bool | None, right: bool | None) -> bool | None:

@@ -59,9 +59,7 @@ class Snapshot:
         contraction = self.contraction.with_copies(copies)
         return is_same(contraction, live, before, dict(zip(kernel.instructions(), after, strict=True)))
 
-    def rounded_copies(
-        self, judge: ReadsFloatCode, module: Module, copies: Mapping[Instr, Instr]
-    ) -> list[Instr]:
+    def rounded_copies(self, judge: ReadsFloatCode, module: Module, copies: Mapping[Instr, Instr]) -> list[Instr]:
         """The copies of products that ptxas rounds in the original, as its machine code shows: the product has an
         instruction, and none of its sums is an FMA. Raises `Refused`."""
         before = self._before(judge, module, copies)

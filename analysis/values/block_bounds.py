@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 
 from ...ptx import Instr, Sym
 from ..manager import Facts
-from .polynomial import Atom, Poly, TooManyTerms, constant, variable
+from .interior_forms import InteriorForms
+from .polynomial import Atom, Poly, TooManyTerms, centered, constant, variable
 from .thread_affine import MOST_TURNS, coordinate, range_of
 
-__all__ = ["WIDE", "BlockBounds", "Needs", "Unbounded", "centered", "resolved_atoms"]
+__all__ = ["WIDE", "BlockBounds", "Needs", "Unbounded", "resolved_atoms"]
 
 #: The largest magnitude of a parameter of 64 bits in a block for which the conditions may hold.
 WIDE = 1 << 40
@@ -46,8 +47,8 @@ class Unbounded(ValueError):
 
 @dataclass(slots=True)
 class Needs:
-    """What has to hold: each of ``conditions`` is at least 0, and each of the ``wide`` parameters, which have 64 bits, is
-    from ``-WIDE`` to ``WIDE``."""
+    """What has to hold: each of ``conditions`` is at least 0, and each of the ``wide`` parameters, which have 64 bits,
+    is from ``-WIDE`` to ``WIDE``."""
 
     conditions: list[Poly] = field(default_factory=list[Poly])
     wide: set[Atom] = field(default_factory=set[Atom])
@@ -59,9 +60,11 @@ class Needs:
 
 
 class BlockBounds:
-    """The conditions of one kernel. ``widths``: by name of a parameter's atom, the bits of its widest load."""
+    """The conditions of one kernel. ``widths``: by name of a parameter's atom, the bits of its widest load. ``forms``
+    know the tests of loops."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, forms: InteriorForms | None = None) -> None:
+        self.forms = forms
         self.widths: dict[str, int] = {}
         for instr in facts.kernel.instructions():
             _note_width(instr, self.widths)
@@ -75,7 +78,7 @@ class BlockBounds:
     def not_negative(self, form: Poly, needs: Needs) -> None:
         """Add to ``needs`` conditions under which ``form`` is at least 0. Raises `Unbounded`."""
         try:
-            found = self._least(self.as_integer(form, needs))
+            found = self._least(self.as_integer(form, needs), needs)
         except TooManyTerms:
             raise Unbounded("not-affine") from None
         for each in found:
@@ -132,26 +135,50 @@ class BlockBounds:
 
     # --- the least value ---------------------------------------------------------------------------------------------
 
-    def _least(self, form: Poly) -> list[Poly]:
-        """The least value of ``form`` over the threads of a block, and signs that it needs to be that."""
-        needs: list[Poly] = []
-        while True:
-            varying = sorted(atom for atom in form.atoms if atom.kind not in _OF_BLOCK)
-            if not varying:
-                return [*needs, form]
-            atom = varying[0]
-            factor = form.coefficient(atom)
-            if factor is None or any(other.kind not in _OF_BLOCK for other in factor.atoms):
-                raise Unbounded("not-affine")
-            least, most = factor.interval(self.static)
-            if least is not None and least >= 0:
-                end = self._low(atom)
-            elif most is not None and most <= 0:
-                end = self._high(atom)
-            else:
-                needs.append(factor)  # such as the width of an image
-                end = self._low(atom)
-            form = form.substitute({atom: end})
+    def _least(self, form: Poly, needs: Needs) -> list[Poly]:
+        """Conditions under which ``form`` is not negative in any thread of a block. What they assume of loops is added to
+        ``needs``."""
+        varying = sorted(atom for atom in form.atoms if atom.kind not in _OF_BLOCK)
+        if not varying:
+            return [form]
+        atom = varying[0]
+        factor = form.coefficient(atom)
+        if factor is None or any(other.kind not in _OF_BLOCK for other in factor.atoms):
+            raise Unbounded("not-affine")
+        least, most = factor.interval(self.static)
+        if least is not None and least >= 0:
+            return self._least(form.substitute({atom: self._low(atom)}), needs)
+        if most is None or most > 0:  # the factor is such as the width of an image
+            return [factor, *self._least(form.substitute({atom: self._low(atom)}), needs)]
+        if atom.kind == "turn" and (atom.high is None or atom.high >= MOST_TURNS):
+            # The counter is at most the larger one of 0 and the last iteration.
+            ends = (constant(0), self._last_turn(atom, needs))
+        else:
+            ends = (self._high(atom),)
+        return [each for end in ends for each in self._least(form.substitute({atom: end}), needs)]
+
+    def _last_turn(self, turn: Atom, needs: Needs) -> Poly:
+        """A number such that ``turn`` is at most that number, or at most 0. Raises `Unbounded`.
+
+        If iteration ``t`` is not the first one, the test after iteration ``t - 1`` has let the loop continue: the word
+        ``first + t - 1`` is less than ``limit``, for example. If ``first`` and ``limit`` are in the range of the type,
+        no word up to there wraps, by induction over ``t``.
+        """
+        test = self.forms.loop_test(turn) if self.forms is not None else None
+        if test is None or any(atom.kind == "turn" for atom in (test.first.atoms | test.limit.atoms)):
+            raise Unbounded("loop-bound")
+        first, limit = (self.as_integer(each, needs) for each in (test.first, test.limit))
+        if any(atom.kind not in _OF_BLOCK for atom in first.atoms | limit.atoms):
+            raise Unbounded("loop-bound")
+        self.within(first, test.kind, 32, needs)
+        self.within(limit, test.kind, 32, needs)
+        distance = limit - first
+        if test.relation == "le":
+            self.within(limit + 1, test.kind, 32, needs)
+            return distance + 1
+        if test.relation == "ne":
+            self.not_negative(distance, needs)
+        return distance
 
     def _low(self, atom: Atom) -> Poly:
         if atom.low is None:
@@ -161,8 +188,8 @@ class BlockBounds:
     def _high(self, atom: Atom) -> Poly:
         if atom.kind == "tid":
             return variable(coordinate("ntid", atom.name[-1])) - 1
-        if atom.high is None or (atom.kind == "turn" and atom.high >= MOST_TURNS):
-            raise Unbounded("loop-bound" if atom.kind == "turn" else "not-affine")
+        if atom.high is None:
+            raise Unbounded("not-affine")
         return constant(atom.high)
 
     def _is_always(self, form: Poly) -> bool:
@@ -188,13 +215,6 @@ def _note_width(instr: Instr, widths: dict[str, int]) -> None:
     offset = address.offset + address.base.offset
     for name in (address.base.name, f"{address.base.name}+{offset}"):
         widths[name] = max(widths.get(name, 0), scalar.bits)
-
-
-def centered(form: Poly, bits: int) -> Poly:
-    """The polynomial that is congruent modulo ``2**bits`` and has coefficients of the least magnitude."""
-    half = 1 << (bits - 1)
-    terms = ((monomial, (factor + half) % (2 * half) - half) for monomial, factor in form)
-    return Poly(tuple([(monomial, factor) for monomial, factor in terms if factor]))
 
 
 def resolved_atoms(form: Poly) -> frozenset[Atom]:

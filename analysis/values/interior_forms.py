@@ -13,12 +13,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from ...ptx import Instr
-from ...ptx.operations import Operation
 from ..manager import Facts
 from .launch_forms import LaunchForms
-from .polynomial import ZERO, Poly
+from .polynomial import ZERO, Atom, Poly, centered, constant, variable
 
-__all__ = ["NOTHING", "Choice", "InteriorForms", "Outcomes"]
+__all__ = ["NOTHING", "Choice", "InteriorForms", "LoopTest", "Outcomes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,17 @@ class Outcomes:
     truths: dict[int, bool] = field(default_factory=dict[int, bool])
     blocks: Set[int] = frozenset()
     dead: Set[tuple[int, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTest:
+    """A loop continues after iteration ``t``, counted from 0, while the word ``first + t`` is in ``relation`` to
+    ``limit``; both are words of 32 bits of type ``kind``."""
+
+    first: Poly
+    relation: str
+    limit: Poly
+    kind: str
 
 
 class InteriorForms(LaunchForms):
@@ -81,3 +91,17 @@ class InteriorForms(LaunchForms):
         if choice.times:
             form -= self._operand(instr, instr.operands[2 - choice.source], bits) * choice.times
         return form
+
+    def loop_test(self, turn: Atom) -> LoopTest | None:
+        """The test at the end of the loop whose iterations ``turn`` counts, if its counter has the step 1."""
+        head = next(block for block, atom in self.turns.items() if atom == turn)
+        found = self._latch_test(head)
+        if found is None or found[1] not in ("lt", "le", "ne"):
+            return None
+        compare, relation = found
+        scalar = compare.form.type
+        assert scalar is not None
+        counter, limit = (centered(self.word(compare, operand, 32), 32) for operand in compare.operands[1:])
+        if counter.coefficient(turn) != constant(1) or turn in limit.atoms:
+            return None
+        return LoopTest(counter - variable(turn), relation, limit, "s" if scalar.kind == "s" else "u")

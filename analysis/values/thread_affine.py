@@ -263,6 +263,17 @@ class ThreadForms:
 
     def _most_turns(self, head: int) -> int:
         """An upper bound of the iterations of the loop: known if its only latch compares a counter with a constant."""
+        found = self._latch_test(head)
+        if found is None:
+            return MOST_TURNS
+        compare, relation = found
+        counter, limit = (self._operand(compare, operand, 32) for operand in compare.operands[1:])
+        assert compare.form.type is not None
+        return self._turns_until(counter, relation, limit, compare.form.type.kind, head)
+
+    def _latch_test(self, head: int) -> tuple[Instr, str] | None:
+        """The comparison of 32-bit integers at the only latch of a loop, and the relation with which the loop
+        continues; empty where that has no name."""
         cfg, dominance = self.facts.cfg, self.facts.dominance
         latches = [before for before in cfg.pred[head] if dominance.dominates(head, before)]
         branch = cfg.blocks[latches[0]].terminator if len(latches) == 1 else None
@@ -272,21 +283,20 @@ class ThreadForms:
             or branch.form.operation is not Operation.BRANCH
             or len(cfg.succ[latches[0]]) != 2
         ):
-            return MOST_TURNS
+            return None
         guard = branch.guard.reg
         compare = self._ssa.instr[self._ssa.read(branch, guard)] if isinstance(guard, Reg) else None
         if compare is None or compare.form.operation is not Operation.COMPARISON or is_may_definition(compare):
-            return MOST_TURNS
+            return None
         form, scalar = compare.form, compare.form.type
         if scalar is None or scalar.bits != 32 or "bool" in form.mods or len(compare.operands) != 3:
-            return MOST_TURNS
+            return None
         if not isinstance(compare.operands[0], Reg):  # the guard may be the second result, which is the opposite
-            return MOST_TURNS
+            return None
         relation = form.mods["cmp"]
         if (branch.operands[0] is cfg.blocks[head].label) == branch.guard.negated:
             relation = {"eq": "ne", "ge": "lt", "gt": "le"}.get(relation, "")
-        counter, limit = (self._operand(compare, operand, 32) for operand in compare.operands[1:])
-        return self._turns_until(counter, relation, limit, scalar.kind, head)
+        return compare, relation
 
     def _turns_until(self, counter: Poly, relation: str, limit: Poly, kind: str, head: int) -> int:
         """The iterations of a loop that continues while ``counter relation limit``, if all of these are constants."""

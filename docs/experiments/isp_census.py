@@ -8,9 +8,9 @@ was developed on half 0 only.
 A kernel counts as a *stencil with border handling* if
 
 - it has at least three loads from global memory whose addresses depend on ``%tid`` and on ``%ctaid``;
-- it has at least two *checks*: an integer ``min``, ``max``, ``abs`` or ``rem``, or a comparison, of a value that depends
-  on both, whose result goes into the address of such a load, or decides whether one is executed. A comparison whose
-  branch leads straight to the end of the thread is no check: that is the domain of the kernel.
+- it has at least two *checks*: an integer ``min``, ``max``, ``abs`` or ``rem``, or a comparison, of a value that
+  depends on both, whose result goes into the address of such a load, or decides whether one is executed. A comparison
+  whose branch leads straight to the end of the thread is no check: that is the domain of the kernel.
 
 Values are followed through registers, not through memory. Equal kernels of one file count once.
 """
@@ -134,7 +134,7 @@ class Rule:
         return found
 
     def _deciding(self) -> Iterable[Instr]:
-        """The guarded loads, and the branches that decide whether a load is executed but not whether the thread ends."""
+        """The guarded loads, and the branches that decide about loads and do not lead to the end of the thread."""
         controllers = self.facts.control_dependence.controllers
         loads = set(self.loads)
         blocks = {block for block, instrs in self.blocks.items() if not loads.isdisjoint(instrs)}
@@ -195,8 +195,8 @@ def count(path: Path) -> dict[str, Any]:
     names = stencils_of(module)
     if not names:
         return {}
-    free = optimize(text, "isp,copyprop,dce")
-    judged = optimize(text, "isp,copyprop,dce", Policy(gate="ptxas"))
+    free = optimize(text, "isp")
+    judged = optimize(text, "isp", Policy(gate="ptxas"))
     return {name: outcome_of(name, free, judged) for name in names}
 
 

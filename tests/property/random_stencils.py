@@ -20,8 +20,10 @@ import numpy as np
 __all__ = ["MODES", "RandomStencil", "random_stencil"]
 
 WORDS = 1024
-MODES = ("clamp", "clamp_selp", "clamp_branch", "constant", "guarded", "sign", "mirror", "flip", "reflect", "repeat")
-MODES += ("repeat_rotated", "remainder", "unsigned", "none")
+MODES = (
+    *("clamp", "clamp_selp", "clamp_branch", "constant", "guarded", "sign", "mirror", "flip", "reflect", "repeat"),
+    *("repeat_rotated", "remainder", "unsigned", "none"),
+)
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
@@ -40,7 +42,7 @@ class RandomStencil:
         threads = int(np.prod(self.grid) * np.prod(self.block))
         words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
         out = np.zeros(threads, np.uint32)
-        return [words, out, *(np.uint32(size & 0xFFFF_FFFF) for size in self.sizes), np.uint32(self.radius & 0xFFFF_FFFF)]
+        return [words, out, *(np.uint32(each & 0xFFFF_FFFF) for each in (*self.sizes, self.radius))]
 
 
 @dataclass
