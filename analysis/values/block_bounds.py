@@ -136,8 +136,8 @@ class BlockBounds:
     # --- the least value ---------------------------------------------------------------------------------------------
 
     def _least(self, form: Poly, needs: Needs) -> list[Poly]:
-        """Conditions under which ``form`` is not negative in any thread of a block. What they assume of loops is added to
-        ``needs``."""
+        """Conditions under which ``form`` is not negative in any thread of a block. What they assume of loops is added
+        to ``needs``."""
         varying = sorted(atom for atom in form.atoms if atom.kind not in _OF_BLOCK)
         if not varying:
             return [form]

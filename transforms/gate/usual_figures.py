@@ -26,7 +26,11 @@ __all__ = ["usual_figures", "usual_part"]
 
 def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
     """The figures of each entry by name. Raises `Refused`."""
-    parts = {kernel.name: usual_part(kernel, module) for kernel in module.entries if kernel.rare is not None}
+    parts: dict[str, Kernel] = {}
+    for kernel in module.entries:
+        part = usual_part(kernel, module)
+        if part is not None:
+            parts[kernel.name] = part
     if not parts:
         return judge.figures(module)
     figures = judge.figures(replace(module, items=[*module.items, *parts.values()]))
@@ -36,14 +40,16 @@ def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
     return figures
 
 
-def usual_part(kernel: Kernel, module: Module) -> Kernel:
-    """A split kernel of ``module`` without its rare code, under another name."""
+def usual_part(kernel: Kernel, module: Module) -> Kernel | None:
+    """A split kernel of ``module`` without its rare code, under another name. `None` where it is not split, or where
+    its first block does not end with the branch to the rare code any more."""
+    test = kernel.blocks[0].terminator if kernel.rare is not None and kernel.blocks else None
+    if test is None or test.guard is None or test.operands[-1] is not kernel.rare:
+        return None
     part = kernel.clone()
     taken = {each.name for each in module.kernels}
     part.name = next(name for number in range(len(taken) + 1) if (name := f"{kernel.name}_usual{number}") not in taken)
     start = next(number for number, block in enumerate(part.blocks) if block.label is kernel.rare)
-    test = part.blocks[0].terminator
-    assert test is not None and test.operands[-1] is kernel.rare, "the first block branches to the rare code"
     part.set_instrs(part.blocks[0], [*part.blocks[0].instrs[:-1], Instr(decode("ret"), (), test.guard)])
     part.blocks = part.blocks[:start]
     part.rare = None

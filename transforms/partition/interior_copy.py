@@ -7,7 +7,7 @@ others. Blocks between which no branch is left are joined, so that the control f
 will see.
 
 Requires: a kernel without nested scopes except those of calls, and the `Interior` of its current version; no branch
-tables and no prototypes (`unsupported`). Guarantees: in a block in which the conditions of the interior hold, the copy
+tables, no prototypes, no pragmas about the kernel (`unsupported`). Guarantees: in a block in which the conditions of the interior hold, the copy
 does what the body does. Registers and labels are new; variables, parameters and lines are shared.
 """
 
@@ -26,10 +26,15 @@ from ...ptx.ir import Declaration
 from ...ptx.operands import walk
 from ...ptx.operations import Operation
 
-__all__ = ["InteriorCopy", "copy_interior", "unsupported"]
+__all__ = ["BORDER", "InteriorCopy", "copy_interior", "unsupported"]
+
+#: The start of the label in front of the body of a kernel that is split.
+BORDER = "$L_isp_border"
 
 #: Directives that name places of the code, or that other instructions name.
 _NAMED = frozenset(["branchtargets", "calltargets", "callprototype", "other"])
+#: Pragmas that speak of the block or the instruction after them.
+_LOCAL_PRAGMAS = ("nounroll", "used_bytes_mask", "frequency")
 
 
 @dataclass(slots=True)
@@ -45,10 +50,12 @@ def unsupported(kernel: Kernel, facts: Facts) -> str:
     if facts.cfg.unmodelled:
         return "opaque"
     for block in kernel.blocks:
+        if block.label is not None and block.label.text.startswith(BORDER):
+            return "split"
         depth = 0
         for instr in block.instrs:
             if isinstance(instr, Directive):
-                if instr.kind in _NAMED or instr.label is not None:
+                if instr.kind in _NAMED or instr.label is not None or not _may_repeat(instr):
                     return "directive"
                 depth += (instr.kind == "{") - (instr.kind == "}")
             elif instr.form.operation is Operation.INDEXED_BRANCH:
@@ -198,6 +205,11 @@ class _Copier:
             else:
                 joined.append(block)
         self.result.blocks = joined
+
+
+def _may_repeat(instr: Directive) -> bool:
+    """Whether a directive means the same at its place in a copy. Some pragmas are about the whole kernel."""
+    return instr.kind != "pragma" or any(word in instr.payload for word in _LOCAL_PRAGMAS)
 
 
 def _is_of_next(instr: Instr) -> bool:

@@ -29,7 +29,7 @@ from ...ptx.builder import Builder
 from ..code_motion.branch_divergence import divergent_blocks
 from ..passes import option
 from ..remarks import Remarks
-from .interior_copy import copy_interior, unsupported
+from .interior_copy import BORDER, copy_interior, unsupported
 from .interior_test import emit_test
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ REASONS = {
     "too-long": "it is too long to be copied",
     "debug": "it has debug information of 'nvcc -G'",
     "opaque": "it has an opcode that is not known",
-    "directive": "it has a branch table, a prototype, or a scope of several blocks",
+    "directive": "it has a branch table, a prototype, a pragma, or a scope of several blocks",
     "no-block": "no condition of the block is left",
     "not-affine": "its operands are no polynomials of coordinates and parameters with known bounds",
     "loop-bound": "it depends on the counter of a loop whose number of iterations is not known",
@@ -67,8 +67,6 @@ class IterationSpacePartitioning:
         """Split the kernel in place; whether it was."""
         if not kernel.is_entry:
             return False
-        if kernel.rare is not None:
-            return self._refuse(kernel, remarks, "split")
         size = sum(1 for _ in kernel.instructions())
         if size > self.most:
             return self._refuse(kernel, remarks, "too-long")
@@ -95,16 +93,14 @@ class IterationSpacePartitioning:
         fixed = facts.fixed
         copy = copy_interior(kernel, facts, interior)
         bounds = BlockBounds(facts)
-        body = kernel.blocks[0]
-        if body.label is None:
-            body.label = kernel.new_label("$L_isp_border")
-        kernel.rare = body.label
+        border = Block(kernel.new_label(BORDER))
+        kernel.rare = border.label
         entry = Block()
         is_inside = emit_test(kernel, entry, bounds, interior.needs)
         builder = Builder(kernel, entry)
         builder.guard = Guard(is_inside, negated=True)
-        builder.emit("bra", body.label)
-        for index, block in enumerate([entry, *copy.blocks]):
+        builder.emit("bra", border)
+        for index, block in enumerate([entry, *copy.blocks, border]):
             kernel.insert_block(index, block)
         facts.forget(divergent_blocks)  # the copies have branches, too
         facts.copies.update(copy.originals)
