@@ -3,7 +3,8 @@
 Computes: outcomes of the border checks of a kernel (`border_checks.py`), what follows from them (predicates, branches
 that are never taken, selections), and the conditions under which they all hold. The conditions are polynomials over
 ``ctaid``, ``ntid``, ``nctaid`` and parameters, so they are the same for all threads of a block. An outcome may make the
-operand of another check a polynomial, so the search is repeated until it finds nothing new.
+operand of another check a polynomial, so the search is repeated until it finds nothing new. An outcome whose conditions
+no block of a usual launch fulfils, together with those so far, is not used (`usual_launches.py`).
 
 A loop such as ``while (x < 0) x += width`` does not run in the interior, or it runs once. So each loop is first assumed
 to end before its second iteration. Where that does not follow from the outcomes, the search starts again without this
@@ -27,6 +28,8 @@ from .graph.cfg import Cfg
 from .manager import Facts
 from .values.block_bounds import BlockBounds, Needs, Unbounded
 from .values.interior_forms import Choice, InteriorForms, Outcomes
+from .values.polynomial import Poly
+from .values.usual_launches import is_usual
 
 __all__ = ["Interior", "find_interior"]
 
@@ -83,6 +86,8 @@ class _Search:
         #: By decided check: what it needs, and whether it depends on the block.
         self.decided: dict[Instr, tuple[Needs, bool]] = {}
         self.refused: dict[Instr, str] = {}
+        #: The conditions of all decisions so far, without those that follow from others.
+        self.accepted: list[Poly] = []
         self.candidates = [
             instr
             for block in facts.cfg.rpo
@@ -123,6 +128,11 @@ class _Search:
             return
         if decision is None:
             return
+        together = self.bounds.strongest([*self.accepted, *decision.needs.conditions])
+        if not is_usual(together):
+            self.refused[instr] = "unusual"
+            return
+        self.accepted = together
         self.decided[instr] = (decision.needs, decision.is_border)
         if isinstance(decision.outcome, Choice):
             self.outcomes.chosen[instr] = decision.outcome

@@ -7,8 +7,9 @@ others. Blocks between which no branch is left are joined, so that the control f
 will see.
 
 Requires: a kernel without nested scopes except those of calls, and the `Interior` of its current version; no branch
-tables, no prototypes, no pragmas about the kernel (`unsupported`). Guarantees: in a block in which the conditions of the interior hold, the copy
-does what the body does. Registers and labels are new; variables, parameters and lines are shared.
+tables, no prototypes, no pragmas about the kernel (`unsupported`). Guarantees: in a block in which the conditions of
+the interior hold, the copy does what the body does. Registers and labels are new; variables, parameters and lines are
+shared.
 """
 
 from __future__ import annotations

@@ -51,6 +51,7 @@ REASONS = {
     "loop-bound": "it depends on the counter of a loop whose number of iterations is not known",
     "direction": "its difference grows and falls with the number of the block",
     "too-large": "its operands may be too large for a test in 64 bits",
+    "unusual": "it would do nothing only in blocks of an unusual launch",
     "never": "it does something in every block",
 }
 
