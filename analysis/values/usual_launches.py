@@ -2,7 +2,8 @@
 
 Computes: whether some block of a few sample launches fulfils all conditions of a list. The samples have blocks of
 several shapes, and block numbers from the second one to the 33rd of 64 on each axis. A parameter that is subtracted
-from a coordinate, or multiplied with one, is small (a radius, a number of steps); the others are all large, or all small.
+from a coordinate, or multiplied with one, is small (a radius, a number of steps); the others are all large, or all
+small.
 
 Used to avoid tests that no block passes. It is a guess about launches: correctness does not depend on it.
 """
