@@ -1,9 +1,10 @@
 """Random stencils with every form of border handling, and launches of them.
 
-A kernel has one to three axes. Each has a border mode (`MODES`), a size that is a parameter or a constant, and an index
-of 32 bits, or of 64 bits. The window is a list of random offsets, or a loop over a range whose length is a constant or
-a parameter. The coordinate may have a stride and a start that lets 32-bit words wrap around. Each address is masked at
-the end, so any size is allowed: 0, negative ones, and the largest word.
+A kernel has one to three axes. Each has a border mode (`MODES`) and a size that is a parameter or a constant. Most
+indices have 32 bits, some 64, which are compared with the size or with a parameter of 64 bits.
+The window is a list of random offsets, or a loop over a range whose length is a constant or a parameter. The coordinate
+may have a stride and a start that lets 32-bit words wrap around. Each address is masked at the end, so any size is
+allowed: 0, negative ones, and the largest word.
 
 Sizes fit the grid in most launches, and half of the stencils are *tame*: their grids have enough blocks, and their
 windows are so small, that some blocks are in the interior. Grids may overhang the domain.
@@ -22,27 +23,33 @@ __all__ = ["MODES", "RandomStencil", "random_stencil"]
 WORDS = 1024
 MODES = (
     *("clamp", "clamp_selp", "clamp_branch", "constant", "guarded", "sign", "mirror", "flip", "reflect", "repeat"),
-    *("repeat_rotated", "remainder", "unsigned", "none"),
+    *("repeat_rotated", "remainder", "unsigned", "none", "clamp_wide", "wide"),
 )
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
 
 
 @dataclass
 class RandomStencil:
-    """A kernel ``k(in, out, w, h, d, r)`` and a launch of it."""
+    """A kernel ``k(in, out, w, h, d, r, big)`` and a launch of it."""
 
     ptx: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     sizes: tuple[int, int, int]
     radius: int
+    big: int
 
     def arguments(self, seed: int) -> list[Any]:
         rng = np.random.default_rng(seed)
         threads = int(np.prod(self.grid) * np.prod(self.block))
         words = rng.integers(0, 1 << 32, WORDS, dtype=np.uint32)
         out = np.zeros(threads, np.uint32)
-        return [words, out, *(np.uint32(each & 0xFFFF_FFFF) for each in (*self.sizes, self.radius))]
+        return [
+            words,
+            out,
+            *(np.uint32(each & 0xFFFF_FFFF) for each in (*self.sizes, self.radius)),
+            np.uint64(self.big),
+        ]
 
 
 @dataclass
@@ -111,6 +118,21 @@ class _Writer:
 
     def _unsigned(self, x: str, size: str) -> tuple[str, str]:
         return x, self.made(f"setp.ge.u32 {{}}, {x}, {size};", "p")
+
+    def _clamp_wide(self, x: str, size: str) -> tuple[str, str]:
+        kind = self.rng.choice(["s32", "s32", "u32"])
+        wide = self.made(f"cvt.{kind[0]}64.{kind} {{}}, {x};", "rd")
+        end = self.made(f"add.s32 {{}}, {size}, 0;")
+        end = self.made(f"cvt.s64.s32 {{}}, {end};", "rd") if self.rng.random() < 0.7 else "%big"
+        last = self.made(f"add.s64 {{}}, {end}, -1;", "rd")
+        low = self.made(f"max.s64 {{}}, {wide}, 0;", "rd")
+        high = self.made(f"min.s64 {{}}, {low}, {last};", "rd")
+        return self.made(f"cvt.u32.u64 {{}}, {high};"), ""
+
+    def _wide(self, x: str, size: str) -> tuple[str, str]:
+        kind = self.rng.choice(["s32", "u32"])
+        wide = self.made(f"cvt.{kind[0]}64.{kind} {{}}, {x};", "rd")
+        return x, self.made(f"setp.ge.{self.rng.choice('us')}64 {{}}, {wide}, %big;", "p")
 
     def _sign(self, x: str, size: str) -> tuple[str, str]:
         """Both tests as one, of the sign of ``x | (size - 1 - x)``."""
@@ -210,7 +232,12 @@ class _Kernel:
 
     def text(self) -> str:
         w, rng = self.w, self.rng
-        for line in ("ld.param.u64 %in, [in];", "ld.param.u64 %out, [out];", "ld.param.u32 %radius, [r];"):
+        for line in (
+            "ld.param.u64 %in, [in];",
+            "ld.param.u64 %out, [out];",
+            "ld.param.u32 %radius, [r];",
+            "ld.param.u64 %big, [big];",
+        ):
             w.emit(line)
         sizes = [w.made(f"ld.param.u32 {{}}, [{name}];") for name in "whd"]
         for axis in range(self.axes):
@@ -238,8 +265,9 @@ class _Kernel:
             f".reg .b32 %r<{counts['r'] + 1}>; .reg .b64 %rd<{counts['rd'] + 1}>; .reg .pred %p<{counts['p'] + 1}>;"
         )
         params = ".param .u64 in, .param .u64 out, .param .u32 w, .param .u32 h, .param .u32 d, .param .u32 r"
+        params += ", .param .u64 big"
         body = "\n".join(f"\t{line}" for line in w.lines)
-        own = ".reg .b64 %in, %out; .reg .b32 %sum, %radius, %turn;"
+        own = ".reg .b64 %in, %out, %big; .reg .b32 %sum, %radius, %turn;"
         return f"{HEAD}.visible .entry k({params})\n{{\n\t{registers}\n\t{own}\n{body}\n}}\n"
 
     def _coordinate(self, axis: int) -> str:
@@ -349,7 +377,8 @@ def random_stencil(seed: int) -> RandomStencil:
         odd = [0, 1, 2, 5, -4, 2**31 - 1, -(2**31), usual + 2**31]
         sizes.append(usual if is_tame or rng.random() < 0.6 else rng.choice(odd))
     radius = rng.choice([0, 1, 1, 2] if is_tame else [0, 1, 2, 3, 5, -1])
-    return RandomStencil(ptx, grid, block, (sizes[0], sizes[1], sizes[2]), radius)
+    big = sizes[0] & 0xFFFF_FFFF if is_tame else rng.choice([0, 17, 2**32 - 1, 2**40 + 1, 2**63 - 1, 2**63, 2**64 - 1])
+    return RandomStencil(ptx, grid, block, (sizes[0], sizes[1], sizes[2]), radius, big)
 
 
 def _shape(rng: random.Random, *, is_tame: bool) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
