@@ -377,7 +377,8 @@ def random_stencil(seed: int) -> RandomStencil:
         odd = [0, 1, 2, 5, -4, 2**31 - 1, -(2**31), usual + 2**31]
         sizes.append(usual if is_tame or rng.random() < 0.6 else rng.choice(odd))
     radius = rng.choice([0, 1, 1, 2] if is_tame else [0, 1, 2, 3, 5, -1])
-    big = sizes[0] & 0xFFFF_FFFF if is_tame else rng.choice([0, 17, 2**32 - 1, 2**40 + 1, 2**63 - 1, 2**63, 2**64 - 1])
+    extremes = [0, 17, 2**32 - 1, 2**40 + 1, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 1]
+    big = sizes[0] & 0xFFFF_FFFF if is_tame and rng.random() < 0.6 else rng.choice(extremes)
     return RandomStencil(ptx, grid, block, (sizes[0], sizes[1], sizes[2]), radius, big)
 
 
