@@ -35,30 +35,40 @@ class _Test:
         self.words: dict[Atom, Reg] = {}
         #: By sum without constant: its value.
         self.sums: dict[Poly, Reg] = {}
-        self.holds: Reg | None = None
 
     def emit(self, needs: Needs) -> Reg:
+        """The predicate. The sign of the ``or`` of all conditions is that of a negative one, if there is any."""
+        b = self.b
+        are_small: Reg | None = None
         for atom in sorted(needs.wide):
             value = self._product((atom,))
-            self._require("ge", value, -WIDE)
-            self._require("le", value, WIDE)
-        for condition in needs.conditions:
-            self._require("ge", self._sum(condition - condition.value), -condition.value)
-        assert self.holds is not None
-        return self.holds
-
-    def _require(self, relation: str, value: Reg, limit: int) -> None:
-        holds = self.b.new_reg("pred")
-        if self.holds is None:
-            self.b.emit(f"setp.{relation}.s64", holds, value, limit)
+            for relation, limit in (("ge", -WIDE), ("le", WIDE)):
+                holds = b.new_reg("pred")
+                if are_small is None:
+                    b.emit(f"setp.{relation}.s64", holds, value, limit)
+                else:
+                    b.emit(f"setp.{relation}.and.s64", holds, value, limit, are_small)
+                are_small = holds
+        values = [self._sum(condition) for condition in needs.conditions]
+        total = values[0]
+        for value in values[1:]:
+            total = _made(b.or_("b64", total, value))
+        holds = b.new_reg("pred")
+        if are_small is None:
+            b.emit("setp.ge.s64", holds, total, 0)
         else:
-            self.b.emit(f"setp.{relation}.and.s64", holds, value, limit, self.holds)
-        self.holds = holds
+            b.emit("setp.ge.and.s64", holds, total, 0, are_small)
+        return holds
 
     def _sum(self, form: Poly) -> Reg:
-        found = self.sums.get(form)
-        if found is not None:
-            return found
+        """The value of a condition. Sums without its constant are shared with other conditions."""
+        rest = form - form.value
+        total = self.sums.get(rest)
+        if total is None:
+            total = self.sums[rest] = self._terms(rest)
+        return _made(self.b.add("s64", total, form.value)) if form.value else total
+
+    def _terms(self, form: Poly) -> Reg:
         total: Reg | None = None
         # Positive terms first, so that the others can be subtracted.
         for monomial, factor in sorted(form, key=lambda term: term[1] < 0):
@@ -70,7 +80,6 @@ class _Test:
             else:
                 total = _made(self.b.add("s64", total, value) if factor > 0 else self.b.sub("s64", total, value))
         assert total is not None, "a condition without atoms"
-        self.sums[form] = total
         return total
 
     def _product(self, monomial: Monomial) -> Reg:
