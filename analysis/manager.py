@@ -69,6 +69,8 @@ class Facts:
         #: Input: the instructions that passes must leave as they are, if the caller knows them. The driver takes them
         #: from the `Contraction` of the kernel that it was given, with which it compares the result.
         self.fixed: frozenset[Instr] | None = None
+        #: By instruction that a pass has copied, and that is to compute what its original computed: the original.
+        self.copies: dict[Instr, Instr] = {}
         self._version = kernel.version
         self._cfg_version = kernel.cfg_version
         #: Facts by the function that computes them: of the graph alone, and of the code.
@@ -93,6 +95,10 @@ class Facts:
             value = compute(self)
         cache[compute] = value
         return value
+
+    def forget(self, compute: Callable[[Facts], Any]) -> None:
+        """Drop a fact of the code although `preserve` keeps it: a change has made it incomplete."""
+        self._of_code.pop(compute, None)
 
     def _drop_outdated(self) -> None:
         """Drop each cached fact that a change since the last access may have changed."""

@@ -180,6 +180,9 @@ class Kernel:
     is_declaration: bool = False
     has_scopes: bool = False
     pos: int = -1
+    #: If a pass has split the kernel: the code from this label on is for the few blocks of threads that the code before
+    #: it does not serve. The first block of the kernel ends with the branch to it.
+    rare: Label | None = None
     version: int = 0
     cfg_version: int = 0
     names: set[str] = field(default_factory=set[str])  #: every name that the body uses

@@ -44,6 +44,9 @@ class Operation(StrEnum):
     WIDE_PRODUCT_SUM = "wide product sum"
     QUOTIENT = "quotient"
     REMAINDER = "remainder"
+    MINIMUM = "minimum"
+    MAXIMUM = "maximum"
+    MAGNITUDE = "magnitude"  #: the absolute value; of the least number, that number
     # Operations on bits.
     AND = "and"
     OR = "or"

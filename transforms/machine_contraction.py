@@ -46,19 +46,40 @@ class Snapshot:
         """The snapshot of ``kernel`` as it is now."""
         return cls(contraction, kernel.clone(), tuple(kernel.instructions()))
 
-    def contracts_the_same(self, judge: ReadsFloatCode, module: Module, kernel: Kernel, live: set[Instr]) -> bool:
+    def contracts_the_same(
+        self, judge: ReadsFloatCode, module: Module, kernel: Kernel, live: set[Instr], copies: Mapping[Instr, Instr]
+    ) -> bool:
         """Whether ptxas contracts the same sums in ``kernel``, an entry of ``module``, after the passes.
 
-        ``live`` are its instructions whose effect or result is needed. Raises `Refused`.
+        ``live`` are its instructions whose effect or result is needed. ``copies``: by copied instruction its original.
+        Raises `Refused`.
         """
-        before = _float_code(judge, module, self.copy)
+        before = self._before(judge, module, copies)
         after = _float_code(judge, module, kernel)
-        return is_same(
-            self.contraction,
-            live,
-            dict(zip(self.instrs, before, strict=True)),
-            dict(zip(kernel.instructions(), after, strict=True)),
-        )
+        contraction = self.contraction.with_copies(copies)
+        return is_same(contraction, live, before, dict(zip(kernel.instructions(), after, strict=True)))
+
+    def rounded_copies(self, judge: ReadsFloatCode, module: Module, copies: Mapping[Instr, Instr]) -> list[Instr]:
+        """The copies of products that ptxas rounds in the original, as its machine code shows: the product has an
+        instruction, and none of its sums is an FMA. Raises `Refused`."""
+        before = self._before(judge, module, copies)
+        found: list[Instr] = []
+        for copy, original in copies.items():
+            product = self.contraction.products.get(original)
+            if product is None or product.kind == "rounded" or not before[original]:
+                continue
+            if all(before[each] and "fma" not in before[each] for each in product.sums):
+                found.append(copy)
+        return found
+
+    def _before(
+        self, judge: ReadsFloatCode, module: Module, copies: Mapping[Instr, Instr]
+    ) -> dict[Instr, frozenset[str]]:
+        """The kinds of machine instructions before the passes: of the originals, and for copies those of their
+        originals."""
+        code = dict(zip(self.instrs, _float_code(judge, module, self.copy), strict=True))
+        code.update({copy: code[original] for copy, original in copies.items() if original in code})
+        return code
 
 
 def _float_code(judge: ReadsFloatCode, module: Module, kernel: Kernel) -> list[frozenset[str]]:

@@ -89,6 +89,7 @@ _BUILT_IN: dict[str, tuple[str, str]] = {
     "esrqp": ("scalar_replacement.passes", "ExtendedScalarReplacement"),
     "ssrqp_s": ("scalar_replacement.passes", "SpeculativeScalarReplacementEverywhere"),
     "ssrqp": ("scalar_replacement.passes", "SpeculativeScalarReplacement"),
+    "isp": ("partition.iteration_space", "IterationSpacePartitioning"),
     "motion": ("code_motion.motion_fixpoint", "MotionFixpoint"),
     "vectormerge": ("memory.vector_merge", "VectorMerge"),
     "readonly": ("memory.read_only_loads", "ReadOnlyLoads"),

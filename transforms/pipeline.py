@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..analysis.manager import Facts
-from ..analysis.values.contraction import Contraction, may_contract
+from ..analysis.values.contraction import Contraction, may_contract, pinned
 from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
 from .code_motion.branch_divergence import agree, divergent_blocks
@@ -145,7 +145,10 @@ class KernelTransform:
         snapshot, checkpoint = Snapshot.of(kernel, before), remarks.checkpoint()
         if not self._run(module, kernel, facts, remarks):
             return False
+        before = before.with_copies(facts.copies) if facts.copies else before
         pins = keep_contraction(kernel, facts, before, is_compared=is_compared)
+        if is_compared and facts.copies and pins >= 0:
+            pins += self._pin_copies(snapshot, module, kernel, facts)
         if pins < 0 or (is_compared and not self._contracts_the_same(snapshot, module, kernel, facts)):
             kernel.restore(snapshot.copy)
             remarks.restore(checkpoint)
@@ -159,13 +162,32 @@ class KernelTransform:
             self._verify(module, kernel, "contraction", fell_off=True)
         return True
 
+    def _pin_copies(self, before: Snapshot, module: Module, kernel: Kernel, facts: Facts) -> int:
+        """Give ``.rn`` to copies of products that ptxas rounds in the original; their number."""
+        from .gate.judge import Refused
+
+        assert self.float_code is not None
+        live = facts.get(Contraction.of).live
+        pins = 0
+        try:
+            rounded = before.rounded_copies(self.float_code, module, facts.copies)
+        except Refused:
+            self.was_refused = True
+            return 0
+        for instr in rounded:
+            mnemonic = pinned(instr.form)
+            if instr in live and mnemonic is not None and not instr.form.mods.get("rnd"):
+                kernel.replace_form(instr, mnemonic)
+                pins += 1
+        return pins
+
     def _contracts_the_same(self, before: Snapshot, module: Module, kernel: Kernel, facts: Facts) -> bool:
         from .gate.judge import Refused
 
         assert self.float_code is not None
         live = facts.get(Contraction.of).live
         try:
-            return before.contracts_the_same(self.float_code, module, kernel, live)
+            return before.contracts_the_same(self.float_code, module, kernel, live, facts.copies)
         except Refused:
             self.was_refused = True
             return False

@@ -129,6 +129,22 @@ class Contraction:
         """The products of the kernel; a fact for `Facts.get`."""
         return _Classes(facts).classify() if may_contract(facts.kernel) else cls()
 
+    def with_copies(self, copies: Mapping[Instr, Instr]) -> Contraction:
+        """This with the copies of its instructions, which are to be contracted as their originals. ``copies``: by copy
+        its original. A reader without a copy was left out of the copied code."""
+        copy_of = {original: copy for copy, original in copies.items()}
+        found = Contraction(dict(self.products), dict(self.sources), self.live, is_fragile=self.is_fragile)
+        for copy, original in copies.items():
+            product = self.products.get(original)
+            if product is not None:
+                sums = frozenset([copy_of[each] for each in product.sums if each in copy_of])
+                readers = [(copy_of[each], here, depth) for each, here, depth in product.readers if each in copy_of]
+                found.products[copy] = Product(product.kind, sums, frozenset(readers))
+            if original in self.sources:
+                found.sources[copy] = {copy_of[each] for each in self.sources[original] if each in copy_of}
+        found.fixed = self.fixed | {copy for copy, original in copies.items() if original in self.fixed}
+        return found
+
     def add(self, other: Contraction, copies: Mapping[Instr, Instr]) -> None:
         """Add the products of another kernel. ``copies``: by instruction of that kernel its copy in this one."""
         for instr, product in other.products.items():

@@ -74,7 +74,7 @@ class LaunchForms(ThreadForms):
         return variable(atom)
 
     def _phi(self, phi: int, block: int) -> Poly:
-        forms = [self._forms.get(value) for _, value in self._ssa.phi_args.get(phi, [])]
+        forms = [self._forms.get(value) for _, value in self._arguments(phi)]
         known = [form for form in forms if form is not None]
         if len(known) == len(forms) and 1 < len(set(known)) <= _MOST_CHOICES:
             return self._choice(tuple(dict.fromkeys(known)), self._ssa.reg[phi].type.bits)

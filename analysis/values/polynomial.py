@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
 
-__all__ = ["MOST_TERMS", "ZERO", "Atom", "Poly", "TooManyTerms", "constant", "variable"]
+__all__ = ["MOST_TERMS", "ZERO", "Atom", "Poly", "TooManyTerms", "centered", "constant", "variable"]
 
 MOST_TERMS = 48
 
@@ -191,3 +191,10 @@ def constant(value: int) -> Poly:
 def variable(atom: Atom) -> Poly:
     """The polynomial that is one atom."""
     return Poly((((atom,), 1),))
+
+
+def centered(form: Poly, bits: int) -> Poly:
+    """The polynomial that is congruent modulo ``2**bits`` and has coefficients of the least magnitude."""
+    half = 1 << (bits - 1)
+    terms = ((monomial, (factor + half) % (2 * half) - half) for monomial, factor in form)
+    return Poly(tuple([(monomial, factor) for monomial, factor in terms if factor]))

@@ -121,9 +121,12 @@ class ThreadForms:
                 value = ssa.defined(instr, reg)
                 self._forms[value] = self._definition(instr, reg)
 
+    def _arguments(self, phi: int) -> list[tuple[int, int]]:
+        """The (block before, value) of a φ."""
+        return self._ssa.phi_args.get(phi, [])
+
     def _phi(self, phi: int, block: int) -> Poly:
-        arguments = self._ssa.phi_args.get(phi, [])
-        forms = [self._forms.get(value) for _, value in arguments]
+        forms = [self._forms.get(value) for _, value in self._arguments(phi)]
         first = forms[0] if forms else None
         if first is not None and all(form == first for form in forms):
             return first
@@ -235,7 +238,7 @@ class ThreadForms:
         dominance = self.facts.dominance
         first: Poly | None = None
         amount: Poly | None = None
-        for before, value in self._ssa.phi_args[phi]:
+        for before, value in self._arguments(phi):
             form = self._forms.get(value)
             if form is None:
                 return None
@@ -260,6 +263,17 @@ class ThreadForms:
 
     def _most_turns(self, head: int) -> int:
         """An upper bound of the iterations of the loop: known if its only latch compares a counter with a constant."""
+        found = self._latch_test(head)
+        if found is None:
+            return MOST_TURNS
+        compare, relation = found
+        counter, limit = (self._operand(compare, operand, 32) for operand in compare.operands[1:])
+        assert compare.form.type is not None
+        return self._turns_until(counter, relation, limit, compare.form.type.kind, head)
+
+    def _latch_test(self, head: int) -> tuple[Instr, str] | None:
+        """The comparison of 32-bit integers at the only latch of a loop, and the relation with which the loop
+        continues; empty where that has no name."""
         cfg, dominance = self.facts.cfg, self.facts.dominance
         latches = [before for before in cfg.pred[head] if dominance.dominates(head, before)]
         branch = cfg.blocks[latches[0]].terminator if len(latches) == 1 else None
@@ -269,21 +283,20 @@ class ThreadForms:
             or branch.form.operation is not Operation.BRANCH
             or len(cfg.succ[latches[0]]) != 2
         ):
-            return MOST_TURNS
+            return None
         guard = branch.guard.reg
         compare = self._ssa.instr[self._ssa.read(branch, guard)] if isinstance(guard, Reg) else None
         if compare is None or compare.form.operation is not Operation.COMPARISON or is_may_definition(compare):
-            return MOST_TURNS
+            return None
         form, scalar = compare.form, compare.form.type
         if scalar is None or scalar.bits != 32 or "bool" in form.mods or len(compare.operands) != 3:
-            return MOST_TURNS
+            return None
         if not isinstance(compare.operands[0], Reg):  # the guard may be the second result, which is the opposite
-            return MOST_TURNS
+            return None
         relation = form.mods["cmp"]
         if (branch.operands[0] is cfg.blocks[head].label) == branch.guard.negated:
             relation = {"eq": "ne", "ge": "lt", "gt": "le"}.get(relation, "")
-        counter, limit = (self._operand(compare, operand, 32) for operand in compare.operands[1:])
-        return self._turns_until(counter, relation, limit, scalar.kind, head)
+        return compare, relation
 
     def _turns_until(self, counter: Poly, relation: str, limit: Poly, kind: str, head: int) -> int:
         """The iterations of a loop that continues while ``counter relation limit``, if all of these are constants."""
@@ -292,15 +305,20 @@ class ThreadForms:
             return MOST_TURNS
         first: int | None = None
         step: int | None = None
-        for before, value in self._ssa.phi_args[self._loops[loops[0]][1]]:
+        for before, value in self._arguments(self._loops[loops[0]][1]):
             form = self._forms.get(value)
             if form is not None and self.facts.dominance.dominates(head, before):
                 form -= variable(loops[0])
                 step = form.value if form.is_constant and step in (None, form.value) else 0
+            elif form is not None and form.is_constant and first is None:
+                first = form.value
             else:
-                first = form.value if form is not None and form.is_constant and first is None else -1
-        end, now = limit.value, (first if first is not None else -1) + (counter - variable(loops[0])).value
-        if first is None or first < 0 or not step or step < 0 or not 0 <= now <= end < 1 << 30 or step >= 1 << 30:
+                return MOST_TURNS
+        if first is None or not step or not 0 < step < 1 << 30:
+            return MOST_TURNS
+        end, now = limit.value, first + (counter - variable(loops[0])).value
+        least = 0 if kind == "u" and relation != "ne" else -(1 << 30)
+        if not least <= now <= end < 1 << 30:
             return MOST_TURNS
         if relation == "ne":
             return (end - now) // step if (end - now) % step == 0 else MOST_TURNS

@@ -46,6 +46,8 @@ LISTS = (
     "ssrqp:threshold=8:rounds=5:guarded=true",
     "ssrqp_s",
     "O3",
+    "isp:least=1",
+    "isp:least=1,motion,vectormerge:aligned=16,readonly,deadstores,copyprop,dce,emptyblocks",
 )
 #: Passes that must be correct in a random order with repetitions, too.
 SHUFFLED = (

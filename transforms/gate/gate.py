@@ -26,6 +26,7 @@ from ...ptx import Module
 from ..attempt import Attempt
 from .judge import Judge, RecordingJudge, Refused
 from .search import Search, Transform, budget, module_of, try_halves
+from .usual_figures import usual_figures
 
 __all__ = ["judge_attempts"]
 
@@ -57,7 +58,7 @@ def judge_attempts(
 
 def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform: Transform, *, searches: bool) -> bool:
     originals = {attempt.original.name: attempt.original for attempt in changed}
-    before = judge.figures(module_of(module, list(originals.values()), originals))
+    before = usual_figures(judge, module_of(module, list(originals.values()), originals))
     most = budget([attempt.kernel for attempt in changed])
     after = _figures_after(judge, module, changed)
     functions = [attempt for attempt in changed if not attempt.original.is_entry]
@@ -80,7 +81,7 @@ def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform:
 def _figures_after(judge: Judge, module: Module, changed: Sequence[Attempt]) -> dict[str, Figures]:
     """The figures of the transformed kernels. A judge that refuses them has accepted the module as it was given."""
     try:
-        return judge.figures(module_of(module, [attempt.kernel for attempt in changed]))
+        return usual_figures(judge, module_of(module, [attempt.kernel for attempt in changed]))
     except Refused as reason:
         raise Refused(f"after the passes: {reason}") from reason
 

@@ -18,6 +18,7 @@ from ...cost import Figures, is_better, worse
 from ...ptx import Kernel, Module, RawDirective
 from ..remarks import Remarks
 from .judge import Judge, Refused
+from .usual_figures import usual_figures
 
 __all__ = ["Search", "Transform", "budget", "module_of", "size_of", "try_halves", "without_entries"]
 
@@ -126,7 +127,7 @@ def try_halves(judge: Judge, transform: Transform, module: Module, searches: Seq
             return True
         candidates = {search.original.name: search.candidate for search in trials if search.candidate is not None}
         try:
-            figures = judge.figures(module_of(module, list(candidates.values()), candidates))
+            figures = usual_figures(judge, module_of(module, list(candidates.values()), candidates))
         except Refused:
             return False  # the best kernels so far stay
         for search in trials:

@@ -1,0 +1,72 @@
+"""Iteration space partitioning on random stencils, with the checks of `ladder`."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from ladder import Ladder, Launch
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.transforms.pipeline import run_passes
+from ptxmotion.transforms.remarks import Remarks
+from random_stencils import random_stencil
+
+LISTS = ("isp:least=1", "isp:least=1,copyprop,dce,emptyblocks", "isp:least=1,O1", "isp:least=1,sscm:min_cost=0,dce")
+SHARE = 20
+FIXED = 160
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0)
+        metafunc.parametrize("share", range(max(count, FIXED) // SHARE))
+
+
+def seeds(share: int, config: pytest.Config) -> list[int]:
+    first = random.randrange(1 << 30) if config.getoption("--fuzz-n") else share * SHARE
+    return list(range(first, first + SHARE))
+
+
+def ladder_of(seed: int) -> Ladder:
+    stencil = random_stencil(seed)
+    launch = Launch("k", stencil.grid, stencil.block, 0, stencil.arguments)
+    return Ladder(stencil.ptx, launch, (seed,), budget=400_000)
+
+
+@pytest.mark.fuzz
+def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) -> None:
+    for seed in seeds(share, pytestconfig):
+        ladder = ladder_of(seed)
+        assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
+        passes = LISTS[seed % len(LISTS)].replace("O1", "lcm,dce,emptyblocks")
+        assert ladder.complaints(passes) == [], (seed, passes)
+
+
+def test_stencils_are_split_and_their_interiors_run() -> None:
+    """The property is about something: most stencils are split, and many launches run the copy."""
+    counted: Counter[str] = Counter()
+    for seed in range(40):
+        stencil = random_stencil(seed)
+        module = parse(stencil.ptx)
+        remarks = Remarks(module)
+        counted["all"] += 1
+        if not run_passes(module, "isp:least=1", remarks):
+            continue
+        counted["split"] += 1
+        counted["interior"] += runs_interior(print_module(module), seed)
+    assert counted["split"] >= 25 and counted["interior"] >= 8, counted
+
+
+def runs_interior(ptx: str, seed: int) -> bool:
+    """Whether a block runs the copy, which stands before the label of the body."""
+    stencil = random_stencil(seed)
+    marked = ptx.replace("isp_border0;", "isp_border0;\n\ttrap;", 1)
+    launch = Launch("k", stencil.grid, stencil.block, 0, stencil.arguments)
+    return bool(Ladder(marked, launch, (seed,), budget=400_000).fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(0, 60, 3))
+def test_ptxas_accepts_a_split_stencil(seed: int) -> None:
+    assert ladder_of(seed).complaints("isp:least=1", ptxas=True) == []

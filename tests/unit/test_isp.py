@@ -1,0 +1,131 @@
+"""Iteration space partitioning with the gate, and with products that ptxas may contract."""
+
+from __future__ import annotations
+
+import pytest
+from ptxmotion import Policy, optimize
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.analysis.values.block_bounds import BlockBounds, Needs, Unbounded
+from ptxmotion.analysis.values.polynomial import Poly, variable
+from ptxmotion.analysis.values.thread_affine import coordinate
+from ptxmotion.ptx import parse, print_module
+from ptxmotion.toolchain.tools import ToolMissing, find_ptxas
+from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.transforms.gate.usual_figures import usual_figures, usual_part
+from ptxmotion.transforms.pipeline import run_passes
+
+HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
+KERNEL = """.visible .entry k(.param .u64 a, .param .u64 o, .param .u32 n)
+{
+    .reg .b32 %r<32>; .reg .f32 %f<16>; .reg .b64 %rd<16>; .reg .pred %p<8>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [o];
+    ld.param.u32 %r5, [n];
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r2, %ntid.x;
+    mov.u32 %r3, %tid.x;
+    mad.lo.s32 %r4, %r1, %r2, %r3;
+    mul.wide.s32 %rd3, %r4, 4;
+    add.s64 %rd4, %rd1, %rd3;
+    add.s64 %rd5, %rd2, %rd3;
+    add.s32 %r6, %r4, -1;
+    setp.lt.s32 %p1, %r6, 0;
+    setp.ge.s32 %p2, %r4, %r5;
+    ld.global.f32 %f1, [%rd4];
+BODY
+    ret;
+}
+"""
+
+
+def kernel(*lines: str) -> str:
+    return HEAD + KERNEL.replace("BODY", "\n".join(f"    {line}" for line in lines))
+
+
+def copy_and_body(text: str) -> tuple[str, str]:
+    copy, label, body = text.partition("$L_isp_border0:")
+    assert label
+    return copy, body
+
+
+SUM = ("add.f32 %f3, %f2, 0f3F000000;", "st.global.f32 [%rd5], %f3;")
+
+
+def test_a_contracted_product_stays_contracted_in_the_copy() -> None:
+    text = optimize(kernel("@%p1 st.global.u32 [%rd5+4], %r5;", "mul.f32 %f2, %f1, %f1;", *SUM), "isp:least=1").text
+    copy, body = copy_and_body(text)
+    assert "mul.f32" in copy and "mul.f32" in body and "mul.rn" not in text
+
+
+def test_a_product_that_the_copy_reads_less_often_stays_rounded() -> None:
+    """The store keeps the product rounded. The copy has no store, so ptxas would contract the product there."""
+    lines = ("mul.f32 %f2, %f1, %f1;", "add.f32 %f3, %f2, 0f3F000000;", "@%p1 st.global.f32 [%rd5+4], %f2;")
+    text = optimize(kernel(*lines, "st.global.f32 [%rd5], %f3;"), "isp:least=1,dce").text
+    copy, body = copy_and_body(text)
+    assert copy.count("st.global") == 1 and body.count("st.global") == 2
+    assert "mul.rn.f32" in copy and "mul.f32" not in copy
+
+
+OPEN = (
+    "mov.f32 %f2, 0f00000000;",
+    "@%p1 bra JOIN;",
+    "mul.f32 %f2, %f1, %f1;",
+    "JOIN:",
+    "add.f32 %f3, %f2, 0f3F000000;",
+    "st.global.f32 [%rd5], %f3;",
+)
+
+
+def test_open_products_need_machine_code() -> None:
+    assert optimize(kernel(*OPEN), "isp:least=1").changed == ()
+    try:
+        find_ptxas(".version 8.0")
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    text = optimize(kernel(*OPEN), "isp:least=1", Policy(gate="ptxas")).text
+    if "isp_border" in text:  # where the gate keeps it, ptxas rounds the product in both
+        assert "mul.rn.f32" in copy_and_body(text)[0]
+
+
+def test_the_figures_of_a_split_kernel_are_those_of_the_interior() -> None:
+    text = kernel("max.s32 %r7, %r6, 0;", "ld.global.f32 %f2, [%rd4+8];", "st.global.u32 [%rd5], %r7;")
+    module = parse(text)
+    before = usual_figures(StaticJudge(), module)["k"]
+    assert usual_part(module.kernels[0], module) is None
+    assert run_passes(module, "isp:least=1")
+    part = usual_part(module.kernels[0], module)
+    assert part is not None and part.name != "k"
+    assert all(block.label is None or "border" not in block.label.text for block in part.blocks)
+    assert "bra" not in " ".join(instr.form.text for instr in part.instructions())
+    after = usual_figures(StaticJudge(), module)["k"]
+    assert after.weight == before.weight  # the whole kernel has each access twice
+    assert StaticJudge().figures(module)["k"].weight == 2 * before.weight
+
+
+def test_a_split_kernel_is_not_split_again() -> None:
+    text = kernel("max.s32 %r7, %r6, 0;", "st.global.u32 [%rd5], %r7;")
+    once = optimize(text, "isp:least=1").text
+    again = optimize(once, "isp:least=1")
+    assert again.changed == () and print_module(parse(once)) == again.text
+
+
+def bounds() -> BlockBounds:
+    return BlockBounds(Facts(parse(kernel()).kernels[0]))
+
+
+def least(form: Poly) -> list[str]:
+    needs = Needs()
+    bounds().not_negative(form, needs)
+    return [str(each) for each in needs.conditions]
+
+
+def test_the_least_value_over_the_threads_of_a_block() -> None:
+    tid, ntid = variable(coordinate("tid", "x")), variable(coordinate("ntid", "x"))
+    first = variable(coordinate("ctaid", "x")) * ntid
+    assert least(first + tid - 1) == ["ctaid.x*ntid.x - 1"]
+    assert least(-first - tid + 9) == ["-ctaid.x*ntid.x - ntid.x + 10"]
+    assert least(tid) == []
+    with pytest.raises(Unbounded, match="not-affine"):
+        least(first - tid * tid)
+    with pytest.raises(Unbounded, match="too-large"):
+        least(first * first * first - tid)

@@ -1,0 +1,57 @@
+"""The figures of kernels, where those of a split kernel are the figures of the blocks of threads that are usual.
+
+A pass may split a kernel into code for most blocks of threads and code for a few (`Kernel.rare`). All instructions
+together would count both. So the judge also gets each split kernel without its rare code, as another entry. Registers,
+spills and warps are those of the whole kernel, which is what is launched; instructions and cycles are those of the
+usual code. It keeps the test at its start: in place of the branch to the rare code, the thread ends.
+
+Requires: a judge, a module. Guarantees: the figures of a kernel that is not split are those of the judge.
+Assumes: that most blocks of threads run the usual code. For a small grid this is false.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...ptx import Instr, Kernel, Module
+from ...ptx.decoding import decode
+
+if TYPE_CHECKING:
+    from ...cost import Figures
+    from .judge import Judge
+
+__all__ = ["usual_figures", "usual_part"]
+
+
+def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
+    """The figures of each entry by name. Raises `Refused`."""
+    parts: dict[str, Kernel] = {}
+    for kernel in module.entries:
+        part = usual_part(kernel, module)
+        if part is not None:
+            parts[kernel.name] = part
+    if not parts:
+        return judge.figures(module)
+    figures = judge.figures(replace(module, items=[*module.items, *parts.values()]))
+    for name, part in parts.items():
+        usual = figures.pop(part.name)
+        figures[name] = replace(figures[name], weight=usual.weight, cycles=usual.cycles)
+    return figures
+
+
+def usual_part(kernel: Kernel, module: Module) -> Kernel | None:
+    """A split kernel of ``module`` without its rare code, under another name. `None` where it is not split, or where
+    its first block does not end with the branch to the rare code any more."""
+    test = kernel.blocks[0].terminator if kernel.rare is not None and kernel.blocks else None
+    if test is None or test.guard is None or test.operands[-1] is not kernel.rare:
+        return None
+    part = kernel.clone()
+    taken = {each.name for each in module.kernels}
+    part.name = next(name for number in range(len(taken) + 1) if (name := f"{kernel.name}_usual{number}") not in taken)
+    start = next(number for number, block in enumerate(part.blocks) if block.label is kernel.rare)
+    part.set_instrs(part.blocks[0], [*part.blocks[0].instrs[:-1], Instr(decode("ret"), (), test.guard)])
+    part.blocks = part.blocks[:start]
+    part.rare = None
+    part.cfg_changed()
+    return part
