@@ -33,13 +33,27 @@ class Signature:
 
 
 class DeviceFunction:
-    """The result of `device`. ``inline`` is None if nvcc decides about inlining."""
+    """The result of `device`. ``inline`` is None if nvcc decides about inlining. ``constants`` are values that replace
+    captured names, also where the kernel has other values for them."""
 
-    def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        inline: bool | None,
+        constants: Mapping[str, object] | None = None,
+        name: str = "",
+    ) -> None:
         self.function = function
-        self.name = function.__name__
+        self.name = name or function.__name__
         self.inline = inline
+        self.constants = dict(constants or {})
         self.__doc__ = function.__doc__
+
+    def with_constants(self, name: str = "", **constants: object) -> DeviceFunction:
+        """The function with other values of captured names, like an instance of a template. A value may be a type of
+        the DSL or another device function. Without ``name`` it keeps its name; two functions of one name get different
+        names in C++."""
+        return DeviceFunction(self.function, self.inline, {**self.constants, **constants}, name or self.name)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise DslError(f"{self.name} is a @device function: only kernels can call it")
@@ -48,7 +62,7 @@ class DeviceFunction:
         return source_of(self.function)
 
     def scope(self, constants: Mapping[str, object]) -> Scope:
-        return Scope(self.function, constants)
+        return Scope(self.function, {**constants, **self.constants})
 
 
 def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:

@@ -1,0 +1,292 @@
+"""Global operators on the emulator, against NumPy and against the documented order of combining."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ptxmotion.dsl import DslError, device, f32, float2, float3, i32, i64, struct, u8, u16, u32, uchar4
+from ptxmotion.dsl import types as t
+from ptxmotion.dsl.image.reduction import (
+    BLOCK,
+    MOST_BLOCKS,
+    UNROLL,
+    Histogram,
+    Reduction,
+    Words,
+    maximum,
+    mean,
+    minimum,
+    reduction,
+    total,
+)
+from ptxmotion.dsl.language import dtype_of, type_from
+from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.suites.runner import compiler
+
+SIZES = (0, 1, 3, 4, 15, 16, 17, 255, 1025, 5000, 33333)
+
+
+@struct
+class Text:
+    """A hash of a sequence, and 31 to the power of its length. Joining two sequences is not commutative."""
+
+    hash: u32
+    power: u32
+
+
+@device
+def letter(pixel: u8) -> Text:
+    value: Text
+    value.hash = pixel + 1
+    value.power = 31
+    return value
+
+
+@device
+def empty_text() -> Text:
+    value: Text
+    value.hash = 0
+    value.power = 1
+    return value
+
+
+@reduction(identity=empty_text, lift=letter, commutative=False)
+def joined(left: Text, right: Text) -> Text:
+    value: Text
+    value.hash = left.hash * right.power + right.hash
+    value.power = left.power * right.power
+    return value
+
+
+def run(
+    operator: Reduction | Histogram, image: NDArray[Any], pixel: Any, *, skip: int = 0, vectors: bool = True
+) -> NDArray[Any]:
+    """The result for ``image[skip:]``, which does not begin at a multiple of 16 bytes if ``skip`` is not 0."""
+    backend = EmulatorBackend()
+    element = type_from(pixel)
+    assert isinstance(element, t.Scalar | t.Struct)
+    words = Words.of(element, vectors)
+    kernel = operator.kernel(element, "reduce", vectors=vectors)
+    entry = backend.load(kernel.ptx(compiler())).kernel("reduce")
+    pixels = len(image) - skip
+    source = backend.allocate(image.nbytes)
+    backend.write(source, image)
+    first = source.address + skip * t.size_of(element)
+    head = words.head(first, pixels)
+    shifted = np.uint64(first)
+    if isinstance(operator, Histogram):
+        bins = backend.allocate(4 * operator.bins)
+        backend.fill(bins, 0)
+        grid = words.blocks(pixels, UNROLL)
+        backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, [np.int64(pixels), np.int32(head), shifted, bins])
+        return backend.read(bins, np.dtype(np.uint32), operator.bins)
+    grid = words.blocks(pixels, UNROLL if vectors else 1)
+    dtype = dtype_of(operator.result())
+    partial = backend.allocate(grid * 16)
+    counter = backend.allocate(4)
+    backend.fill(counter, 0)
+    out = backend.allocate(16)
+    arguments = [np.int64(pixels), np.int32(head), shifted, partial, counter, out]
+    backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, arguments)
+    assert backend.read(counter, np.dtype(np.uint32), 1)[0] == 0
+    assert not backend.findings
+    return backend.read(out, dtype, 1)
+
+
+def pixels_of(dtype: Any, count: int, seed: int = 1) -> NDArray[Any]:
+    numbers = np.random.default_rng(seed)
+    if np.dtype(dtype).kind == "f":
+        return (numbers.standard_normal(count) * 100).astype(dtype)
+    limits = np.iinfo(dtype)
+    return numbers.integers(limits.min, limits.max, count, dtype, endpoint=True)
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+@pytest.mark.parametrize("count", SIZES)
+def test_integers_of_every_size(count: int, vectors: bool) -> None:
+    """Minimum, maximum and sum of bytes are NumPy's. An image without pixels gives the identity."""
+    image = pixels_of(np.uint8, count + 3)
+    inside = image[3:]
+    smallest = run(minimum(u8), image, u8, skip=3, vectors=vectors)
+    largest = run(maximum(u8), image, u8, skip=3, vectors=vectors)
+    added = run(total(i64), image, u8, skip=3, vectors=vectors)
+    assert smallest[0] == (inside.min() if count else 255)
+    assert largest[0] == (inside.max() if count else 0)
+    assert added[0] == inside.sum(dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("pixel", "dtype"), [(u16, np.uint16), (i32, np.int32), (t.F16, np.float16), (f32, np.float32)]
+)
+def test_extrema_of_other_pixels(pixel: Any, dtype: Any) -> None:
+    image = pixels_of(dtype, 3001)
+    assert run(minimum(pixel), image, pixel)[0] == image.min()
+    assert run(maximum(pixel), image, pixel)[0] == image.max()
+
+
+def tree(values: NDArray[Any]) -> Any:
+    """The values combined in pairs of neighbours, then in pairs of pairs. Their number is a power of two."""
+    while len(values) > 1:
+        values = values[0::2] + values[1::2]
+    return values[0]
+
+
+def block_of(values: NDArray[Any]) -> Any:
+    """The sum of the values of the threads of a block, in the documented order."""
+    warps = np.array([tree(warp) for warp in values.reshape(-1, 32)], values.dtype)
+    return tree(np.concatenate([warps, np.zeros(32 - len(warps), values.dtype)]))
+
+
+def documented_sum(image: NDArray[np.float32]) -> np.float32:
+    """The sum in the documented order, written again with NumPy, for images that begin at a whole word."""
+    per = 4
+    grid = Words.of(t.F32, True).blocks(len(image), UNROLL)
+    whole = len(image) // per
+    each = -(-whole // grid)
+    partial = np.zeros(grid, np.float32)
+    for block in range(grid):
+        first, end = block * each, min((block + 1) * each, whole)
+        threads = np.zeros(BLOCK, np.float32)
+        for thread in range(BLOCK):
+            for word in range(first + thread, end, BLOCK):
+                for pixel in image[word * per : word * per + per]:
+                    threads[thread] += pixel
+            if block == 0 and whole * per + thread < len(image):
+                threads[thread] += image[whole * per + thread]
+        partial[block] = block_of(threads)
+    if grid == 1:
+        return partial[0]
+    share = -(-grid // BLOCK)
+    threads = np.zeros(BLOCK, np.float32)
+    for thread in range(BLOCK):
+        for value in partial[thread * share : thread * share + share]:
+            threads[thread] += value
+    return block_of(threads)
+
+
+@pytest.mark.parametrize("count", [1, 30, 4096, 4099, 20001])
+def test_float_sums_have_the_documented_order(count: int) -> None:
+    image = pixels_of(np.float32, count)
+    assert run(total(f32), image, f32)[0].tobytes() == documented_sum(image).tobytes()
+
+
+def test_the_order_matters_for_this_image() -> None:
+    """Otherwise the test above would not notice another order."""
+    image = pixels_of(np.float32, 20001)
+    assert documented_sum(image) != documented_sum(image[::-1].copy())
+
+
+@pytest.mark.parametrize("skip", [0, 5])
+@pytest.mark.parametrize("count", [0, 1, 14, 40, 5000, 40000])
+def test_an_operator_that_is_not_commutative(count: int, skip: int) -> None:
+    """The pixels are combined from left to right: the hash of the whole is that of the sequence."""
+    image = pixels_of(np.uint8, count + skip)
+    hash = 0
+    for pixel in image[skip:].tolist():
+        hash = (hash * 31 + pixel + 1) % 2**32
+    assert run(joined, image, u8, skip=skip)["hash"][0] == hash
+
+
+@device
+def weight(pixel: uchar4) -> float2:
+    value: float2
+    value.x = pixel.x + pixel.y
+    value.y = pixel.w
+    return value
+
+
+@device
+def zero2() -> float2:
+    value: float2
+    value.x = 0.0
+    value.y = 0.0
+    return value
+
+
+@device
+def share(value: float2, pixels: i64) -> f32:
+    return value.x / value.y + f32(pixels)
+
+
+@reduction(identity=zero2, lift=weight, finish=share)
+def weights(left: float2, right: float2) -> float2:
+    value: float2
+    value.x = left.x + right.x
+    value.y = left.y + right.y
+    return value
+
+
+def test_vectors_of_pixels_and_of_values() -> None:
+    """The sums are integers below 2²⁴, so that every order gives the same."""
+    image = pixels_of(np.uint8, 4 * 3000).reshape(-1, 4)
+    sums = image.astype(np.float32).sum(0)
+    found = run(weights, image.view(dtype_of(uchar4)).ravel(), uchar4)
+    assert found[0] == (sums[0] + sums[1]) / sums[3] + np.float32(3000)
+
+
+def test_a_mean() -> None:
+    image = pixels_of(np.uint16, 7001)
+    assert run(mean(i64, t.F64), image, u16)[0] == image.sum(dtype=np.int64) / 7001
+
+
+@device
+def low_bits(pixel: u16) -> i32:
+    return i32(pixel) - 60000
+
+
+@pytest.mark.parametrize("bins", [1, 256, 5000])
+@pytest.mark.parametrize("count", [0, 9, 4000])
+def test_a_histogram(bins: int, count: int) -> None:
+    """Pixels outside of the bins are not counted."""
+    image = pixels_of(np.uint16, count + 1)
+    found = run(Histogram(bins, low_bits), image, u16, skip=1)
+    expected = np.bincount(np.maximum(image[1:].astype(int) - 60000, -1) + 1, minlength=bins + 1)[1 : bins + 1]
+    assert (found == expected).all()
+
+
+def test_blocks_are_few_for_small_images_and_bounded_for_large_ones() -> None:
+    words = Words.of(t.F32, True)
+    assert words.blocks(0, UNROLL) == words.blocks(4096, UNROLL) == 1
+    assert words.blocks(4096 + 4, UNROLL) == 2
+    assert words.blocks(1 << 30, UNROLL) == MOST_BLOCKS
+
+
+def test_words_and_heads() -> None:
+    assert Words.of(t.U8, True).head(3, 100) == 13
+    assert Words.of(t.U8, True).head(3, 5) == 5
+    assert Words.of(t.U8, False).head(3, 5) == 0
+    twelve = type_from(float3)
+    assert isinstance(twelve, t.Struct)
+    assert Words.of(twelve, True) == Words(twelve, twelve, 1)
+
+
+@device
+def three(pixel: u8) -> f32:
+    return 3.0
+
+
+@device
+def two_types(left: f32, right: i32) -> f32:
+    return left
+
+
+def test_what_does_not_fit_is_refused_at_the_function() -> None:
+    with pytest.raises(DslError, match=r"combine needs two parameters.*") as error:
+        Reduction(two_types, 0.0).kernel(t.F32, "k")
+    assert error.value.place is not None
+    with pytest.raises(DslError, match="lift needs the parameter f32"):
+        Reduction(total(f32).combine, 0.0, lift=three).kernel(t.F32, "k")
+    with pytest.raises(DslError, match="bin needs the parameter u8"):
+        Histogram(16, low_bits).kernel(t.U8, "k")
+    with pytest.raises(DslError, match="1 to 8192 bins"):
+        Histogram(9000, low_bits).kernel(t.U16, "k")
+    with pytest.raises(DslError, match="a floating-point number"):
+        mean(i64, i32)
+    with pytest.raises(DslError, match="convert"):
+        struct4 = type_from(uchar4)
+        assert isinstance(struct4, t.Struct)
+        total(f32).kernel(struct4, "k")
