@@ -6,10 +6,10 @@ A pipeline is a graph of operators (`pipeline`), which a lowering turns into ker
 
 from .borders import Boundary, index_map
 from .execution import Compiled, Pipeline, pipeline
+from .graph import Graph, graph_of
 from .lowered import Lowered, Options
 from .lowerings import LOWERINGS, lower
 from .operators import Accessor, Image, IterationSpace, Operator, local, operator_from_text, point
-from .pipeline import Graph, graph_of
 from .windows import Domain, Mask, Window, here
 
 __all__ = [

@@ -18,10 +18,10 @@ from ..errors import DslError, FunctionSource, source_of
 from ..kernel import Kernel
 from ..scope import Scope
 from .arrays import check_array, device_of, empty_like, library_of, shape_of, stream_of
-from .lowered import Lowered, Options
+from .graph import Graph, graph_of
+from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput
-from .pipeline import Graph, graph_of
 from .sizes import Size
 from .windows import layout_of
 
@@ -207,10 +207,9 @@ def _number(value: Any, scalar: ScalarInput) -> Any:
     return converted(value, scalar.type, f"number {scalar.name}", None)
 
 
-def _value(
-    value: Image[Any] | int | ScalarInput, type: t.Type, memory: Mapping[Image[Any], Any], numbers: Mapping[str, Any]
-) -> Any:
+def _value(argument: KernelArgument, memory: Mapping[Image[Any], Any], numbers: Mapping[str, Any]) -> Any:
     """The argument of a launch."""
+    value, type = argument.value, argument.param.type
     if isinstance(value, Image):
         return memory[value]
     if isinstance(value, ScalarInput):

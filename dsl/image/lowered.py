@@ -17,8 +17,8 @@ from ..functions import Param
 from ..host_language import allocate, copy, host
 from ..kernel import GeneratedKernel
 from ..program import GeneratedProgram, program_from_text
+from .graph import Graph
 from .operators import Image, Node, ScalarInput
-from .pipeline import Graph
 from .sizes import text_of
 
 if TYPE_CHECKING:

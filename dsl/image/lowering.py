@@ -20,10 +20,10 @@ from ..kernel import GeneratedKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
 from ..unit import RESERVED
 from .borders import Checks, reach_of_one_step
+from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
 from .operator_body import PixelFunction
 from .operators import Access, Image, Node, ScalarInput
-from .pipeline import Graph
 from .sizes import ceil_div
 
 __all__ = [
@@ -214,7 +214,8 @@ def _pixel_function(
 def _words(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
     """The words of generated text, with the types of vectors that it mentions."""
     vectors = [pixel, *(param.type.target for param in params if isinstance(param.type, t.Pointer))]
-    return {**_WORDS, **{vector.name: vector for vector in vectors if isinstance(vector, t.Struct)}}
+    structs = [vector for vector in vectors if isinstance(vector, t.Struct)]
+    return {**_WORDS, **{each.name: type(each.name, (), {"__ptxmotion_struct__": each}) for each in structs}}
 
 
 def store_kernel(

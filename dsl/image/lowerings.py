@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from ...spelling import did_you_mean
 from ..errors import DslError
+from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
-from .pipeline import Graph
 
 __all__ = ["LOWERINGS", "lower"]
 

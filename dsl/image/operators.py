@@ -1,7 +1,7 @@
 """Operators and images: `point` and `local` make an operator of a Python function, and a call of it makes an image.
 
 An image is symbolic: an input of a pipeline, or the result of an operator (`Node`). It has a size and a type of pixels,
-and no pixels. `pipeline.Graph` collects the nodes that an output depends on.
+and no pixels. `graph.Graph` collects the nodes that an output depends on.
 Refuses, with `DslError` at the user's line: what `operator_body` refuses, and calls with arguments that do not fit.
 """
 
@@ -64,12 +64,13 @@ class Image(Generic[T]):
         self.width = width
         self.height = height
         if not (1 <= width <= LARGEST and 1 <= height <= LARGEST and width * height < 1 << 31):
-            raise DslError(f"{name} cannot have {int(width)} x {int(height)} pixels")
+            raise DslError(f"{name} cannot have {int(width)} x {int(height)} pixels", caller())
 
     if not TYPE_CHECKING:
 
         def __class_getitem__(cls, pixel: object) -> object:
-            return super().__class_getitem__(pixel) if isinstance(pixel, TypeVar) else ImageType(_pixel_type(pixel))
+            is_general = isinstance(pixel, TypeVar) or pixel is Any
+            return super().__class_getitem__(pixel) if is_general else ImageType(_pixel_type(pixel))
 
     @property
     def size(self) -> tuple[int, int]:
@@ -243,6 +244,11 @@ class Operator(Generic[T]):
         params = self.body.params
         if len(arguments) != len(params):
             raise DslError(f"{self.name} takes {len(params)} arguments, not {len(arguments)}", place)
+        for param, argument in zip(params, arguments, strict=True):
+            if param.is_window and not _is_accessor(argument):
+                hint = f": write Accessor({argument.name}, Boundary.CLAMP)" if _is_image(argument) else ""
+                shown = f"argument {param.name} of {self.name} is a window, which needs an Accessor"
+                raise DslError(shown + (hint or f", not a {type(argument).__name__}"), place)
         images = [each.image if _is_accessor(each) else each for each in arguments]
         first = next((each for each in images if _is_image(each)), None)
         if space is None:
@@ -257,13 +263,9 @@ class Operator(Generic[T]):
     def _argument(self, param: OperatorParam, value: Any, space: IterationSpace, place: Place | None) -> Argument:
         what = f"argument {param.name} of {self.name}"
         if _is_image(value):
-            if param.is_window:
-                raise DslError(f"{what} is a window: write Accessor({value.name}, Boundary.CLAMP)", place)
             return self._access(param, Accessor(value), space, what, place)
         if _is_accessor(value):
             return self._access(param, value, space, what, place)
-        if param.is_window:
-            raise DslError(f"{what} is a window, which needs an Accessor, not a {type(value).__name__}", place)
         return self._number(param, value, what, place)
 
     def _access(
