@@ -12,7 +12,7 @@ from .errors import DslError, FunctionSource, source_of
 from .language import type_from
 from .scope import Scope
 
-__all__ = ["DeviceFunction", "Param", "Signature", "signature_of"]
+__all__ = ["DeviceFunction", "GeneratedFunction", "Param", "Signature", "signature_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,36 +33,51 @@ class Signature:
 
 
 class DeviceFunction:
-    """The result of `device`. ``inline`` is None if nvcc decides about inlining. ``constants`` are values that replace
-    captured names, also where the kernel has other values for them."""
+    """The result of `device`. ``inline`` is None if nvcc decides about inlining."""
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        inline: bool | None,
-        constants: Mapping[str, object] | None = None,
-        name: str = "",
-    ) -> None:
-        self.function = function
-        self.name = name or function.__name__
+    def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
+        self.function: Callable[..., Any] | None = function
+        self.name = function.__name__
         self.inline = inline
-        self.constants = dict(constants or {})
         self.__doc__ = function.__doc__
-
-    def with_constants(self, name: str = "", **constants: object) -> DeviceFunction:
-        """The function with other values of captured names, like an instance of a template. A value may be a type of
-        the DSL or another device function. Without ``name`` it keeps its name; two functions of one name get different
-        names in C++."""
-        return DeviceFunction(self.function, self.inline, {**self.constants, **constants}, name or self.name)
 
     def __call__(self, *_: object, **__: object) -> Any:
         raise DslError(f"{self.name} is a @device function: only kernels can call it")
 
     def source(self) -> FunctionSource:
+        assert self.function is not None
         return source_of(self.function)
 
     def scope(self, constants: Mapping[str, object]) -> Scope:
-        return Scope(self.function, {**constants, **self.constants})
+        return Scope(self.function, constants)
+
+
+class GeneratedFunction(DeviceFunction):
+    """A device function that is given as a syntax tree, for example by `kernel.device_from_text`.
+
+    ``names`` maps names of the tree to objects. The other names are those that ``function`` captures, or only Python's
+    builtins if it is None.
+    """
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        names: Mapping[str, object],
+        inline: bool | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.name = source.tree.name
+        self.inline = inline
+        self.names = dict(names)
+        self._source = source
+        self.__doc__ = ast.get_docstring(source.tree)
+
+    def source(self) -> FunctionSource:
+        return self._source
+
+    def scope(self, constants: Mapping[str, object]) -> Scope:
+        return Scope(self.function, {**constants, **self.names})
 
 
 def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:

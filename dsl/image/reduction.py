@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .. import types as t
 from ..errors import DslError
-from ..functions import DeviceFunction, Signature, signature_of
+from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
 from ..kernel import PythonKernel, device
 from ..language import i64, type_from, uint4
 from . import reduction_kernels as kernels
@@ -232,7 +232,7 @@ def maximum(type: object) -> Reduction:
 
 def total(type: object) -> Reduction:
     """The sum of the pixels, computed in ``type``: each pixel is converted to it first. Integers wrap."""
-    return Reduction(_sum.with_constants(REDUCE_TYPE=_number(type)), 0)
+    return Reduction(_typed(_sum, REDUCE_TYPE=_number(type)), 0)
 
 
 def mean(type: object, result: object) -> Reduction:
@@ -240,8 +240,8 @@ def mean(type: object, result: object) -> Reduction:
     number, quotient = _number(type), _number(result)
     if not quotient.is_float:
         raise DslError(f"the result of a mean is a floating-point number, not {quotient}")
-    finish = _mean.with_constants(REDUCE_TYPE=number, REDUCE_RESULT=quotient)
-    return Reduction(_sum.with_constants(REDUCE_TYPE=number), 0, finish=finish)
+    finish = _typed(_mean, REDUCE_TYPE=number, REDUCE_RESULT=quotient)
+    return Reduction(_typed(_sum, REDUCE_TYPE=number), 0, finish=finish)
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------
@@ -250,9 +250,14 @@ def mean(type: object, result: object) -> Reduction:
 def _extremum(combine: DeviceFunction, number: t.Scalar, identity: float) -> Reduction:
     """The kernel language compares no f16, so f16 pixels are compared as f32, and the result is converted back."""
     if number is t.F16:
-        finish = _converted.with_constants(REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
-        return Reduction(combine.with_constants(REDUCE_TYPE=t.F32), identity, finish=finish)
-    return Reduction(combine.with_constants(REDUCE_TYPE=number), identity)
+        finish = _typed(_converted, REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
+        return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish)
+    return Reduction(_typed(combine, REDUCE_TYPE=number), identity)
+
+
+def _typed(function: DeviceFunction, **types: t.Scalar) -> DeviceFunction:
+    """The function with these types in place of the words in capitals."""
+    return GeneratedFunction(function.source(), types, True, function.function)
 
 
 def _number(type: object) -> t.Scalar:
