@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 from ptxmotion.dsl import types as t
-from ptxmotion.dsl.image import reduction as global_operators
+from ptxmotion.dsl.image import global_operators
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer
 from ptxmotion.suites.runner import compiler
 from ptxmotion.toolchain.tools import find_tool
@@ -96,11 +96,10 @@ class Machine:
 
     def ours(self, case: Case, kernel: Any, source: CudaBuffer, pixels: int) -> tuple[Callable[[], object], CudaBuffer]:
         """A prepared launch of our kernel, and where its result is."""
-        words = global_operators.Words.of(case.pixel, True)
-        grid = words.blocks(pixels, global_operators.UNROLL)
+        grid = global_operators.Words.of(case.pixel).blocks(pixels)
         partial, counter, out = (self.backend.allocate(size) for size in (16 * grid, 4, 16))
         self.backend.fill(counter, 0)
-        arguments = [np.int64(pixels), np.int32(0), source, partial, counter, out]
+        arguments = [np.int64(pixels), source, partial, counter, out]
         packed = self.backend.pack(kernel, arguments)
         return self.backend.launch_call(kernel, (grid, 1, 1), (global_operators.BLOCK, 1, 1), 0, packed), out
 

@@ -6,6 +6,7 @@ A pipeline is a graph of operators (`pipeline`), which a lowering turns into ker
 
 from .borders import Boundary, index_map
 from .execution import Compiled, Pipeline, pipeline
+from .global_operators import Histogram, Reduction, maximum, mean, minimum, reduction, total
 from .graph import Graph, graph_of
 from .lowered import Lowered, Options
 from .lowerings import LOWERINGS, lower
@@ -13,6 +14,13 @@ from .operators import Accessor, Image, IterationSpace, Operator, local, operato
 from .windows import Domain, Mask, Window, here
 
 __all__ = [
+    "total",
+    "reduction",
+    "minimum",
+    "mean",
+    "maximum",
+    "Reduction",
+    "Histogram",
     "LOWERINGS",
     "Accessor",
     "Boundary",

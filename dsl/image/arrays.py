@@ -15,7 +15,7 @@ from .. import types as t
 from ..errors import DslError
 from .windows import layout_of
 
-__all__ = ["check_array", "device_of", "empty_like", "library_of", "shape_of", "stream_of"]
+__all__ = ["bytes_like", "check_array", "device_of", "empty_like", "library_of", "shape_of", "stream_of"]
 
 
 def library_of(arrays: Sequence[Any]) -> str:
@@ -115,6 +115,19 @@ def empty_like(array: Any, pixel: t.Scalar | t.Struct, size: tuple[int, int]) ->
     if library == "cupy":
         return importlib.import_module("cupy").empty(shape, dtype)
     raise DslError(f"arrays like a {type(array).__name__} cannot be made: give the results as out=")
+
+
+def bytes_like(array: Any, count: int, *, is_zero: bool) -> Any:
+    """``count`` bytes of memory on the device of ``array``, as an array of its library. Raises `DslError` for a library
+    that is not known."""
+    library = _library(array)
+    if library == "torch":
+        torch = importlib.import_module("torch")
+        return (torch.zeros if is_zero else torch.empty)(int(count), dtype=torch.uint8, device=array.device)
+    if library == "cupy":
+        cupy = importlib.import_module("cupy")
+        return (cupy.zeros if is_zero else cupy.empty)(int(count), "uint8")
+    raise DslError(f"a global operator needs memory, and arrays like a {type(array).__name__} cannot be made")
 
 
 def device_of(array: Any) -> contextlib.AbstractContextManager[Any]:

@@ -17,11 +17,11 @@ from ..compilation import Nvcc
 from ..errors import DslError, FunctionSource, source_of
 from ..kernel import Kernel
 from ..scope import Scope
-from .arrays import check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .arrays import bytes_like, check_array, device_of, empty_like, library_of, shape_of, stream_of
 from .graph import Graph, graph_of
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
-from .operators import Image, ImageType, InputImage, ScalarInput
+from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
 from .sizes import Size
 from .windows import layout_of
 
@@ -170,7 +170,9 @@ class Compiled:
             stream = stream_of(first)
             for number, (launch, kernel) in enumerate(zip(self.lowered.launches, self._kernels(first), strict=True)):
                 for image in launch.images(written=True):
-                    if image not in memory:
+                    if isinstance(image, Scratch):
+                        memory[image] = bytes_like(first, image.width * t.size_of(image.pixel), is_zero=image.is_zero)
+                    elif image not in memory:
                         memory[image] = empty_like(first, image.pixel, image.size)
                 values = [_value(each, memory, numbers) for each in launch.arguments]
                 x, y = launch.grid

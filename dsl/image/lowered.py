@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from .. import types as t
 from ..errors import DslError
 from ..functions import Param
-from ..host_language import allocate, copy, host
-from ..kernel import GeneratedKernel
+from ..host_language import allocate, copy, fill, host
+from ..kernel import PythonKernel
 from ..program import GeneratedProgram, program_from_text
 from .graph import Graph
-from .operators import Image, Node, ScalarInput
+from .operators import Image, Node, ScalarInput, Scratch
 from .sizes import text_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class KernelArgument:
 class Launch:
     """A launch. ``nodes`` are the operators that it computes. ``notes`` are lines about how it was made."""
 
-    kernel: GeneratedKernel
+    kernel: PythonKernel[...]
     grid: tuple[int, int]
     block: tuple[int, int]
     arguments: tuple[KernelArgument, ...]
@@ -86,7 +86,7 @@ class Lowered:
     again: Callable[[Graph], Lowered] = field(repr=False)
 
     @property
-    def kernels(self) -> dict[str, GeneratedKernel]:
+    def kernels(self) -> dict[str, PythonKernel[...]]:
         """The kernels by their names."""
         return {launch.kernel.name: launch.kernel for launch in self.launches}
 
@@ -129,12 +129,19 @@ def _program_of(lowered: Lowered, *, any_size: bool) -> GeneratedProgram:
     graph = lowered.graph
     if any_size and graph.retrace is None:
         raise DslError(f"{graph.name} was not built by a pipeline function, so it has one size only")
-    names = _Names([*lowered.kernels, "allocate", "copy", "host", "check_sizes", graph.name, *t.SCALARS])
+    names = _Names([*lowered.kernels, "allocate", "copy", "fill", "host", "check_sizes", graph.name, *t.SCALARS])
     for image in (*graph.inputs, *graph.outputs):
         names.keep(image.name)
     for scalar in graph.scalars:
         names.keep(scalar.name)
-    namespace: dict[str, Any] = {**t.SCALARS, "allocate": allocate, "copy": copy, "host": host, **lowered.kernels}
+    namespace: dict[str, Any] = {
+        **t.SCALARS,
+        "allocate": allocate,
+        "copy": copy,
+        "fill": fill,
+        "host": host,
+        **lowered.kernels,
+    }
     params = [f"{image.name}: host[{_word(image, namespace)}]" for image in (*graph.inputs, *graph.outputs)]
     params += [f"{scalar.name}: {scalar.type}" for scalar in graph.scalars]
     body: list[str] = []
@@ -152,6 +159,8 @@ def _program_of(lowered: Lowered, *, any_size: bool) -> GeneratedProgram:
         memory[image] = names.fresh(f"gpu_{image.name}")
         word = _word(image, namespace)
         body.append(f"{memory[image]} = allocate({word}, ({text(image.width)}) * ({text(image.height)}))")
+        if isinstance(image, Scratch) and image.is_zero:
+            body.append(f"fill({memory[image]}, 0)")
     body += [f"copy({memory[image]}, {image.name})" for image in graph.inputs]
     for launch in lowered.launches:
         grid = ", ".join(text(each) for each in launch.grid)
@@ -245,5 +254,5 @@ def _evaluated(launch: Launch, sizes: dict[str, int]) -> _Shape:
     return _code(launch.kernel), tuple(number(each) for each in launch.grid), launch.block, values, images
 
 
-def _code(kernel: GeneratedKernel) -> str:
+def _code(kernel: PythonKernel[...]) -> str:
     return kernel.cuda

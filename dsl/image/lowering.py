@@ -16,14 +16,16 @@ from typing import Any, TypeAlias
 from .. import types as t
 from ..errors import DslError
 from ..functions import GeneratedFunction, Param
-from ..kernel import GeneratedKernel, device_from_text, kernel_from_text
+from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
 from ..unit import RESERVED
 from .borders import Checks, reach_of_one_step
+from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
 from .operator_body import PixelFunction
 from .operators import Access, Image, Node, ScalarInput
+from .reduction_lowering import global_launch
 from .sizes import ceil_div
 
 __all__ = [
@@ -302,13 +304,13 @@ def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode)
     """One launch for each node. Nodes whose kernels are equal share one."""
     launches: list[Launch] = []
     #: By code without the name of the kernel: the kernel.
-    kernels: dict[str, GeneratedKernel] = {}
+    kernels: dict[str, PythonKernel[...]] = {}
     names: set[str] = set()
     for node in graph.nodes:
         name, number = f"{node.operator.name}_kernel", 2
         while name in names:
             name, number = f"{node.operator.name}_kernel_{number}", number + 1
-        launch = lower(node, name, options)
+        launch = global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
         code = launch.kernel.cuda.replace(f" {name}(", " (")
         if code not in kernels:
             kernels[code] = launch.kernel

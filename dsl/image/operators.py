@@ -38,6 +38,7 @@ __all__ = [
     "Number",
     "Operator",
     "ScalarInput",
+    "Scratch",
     "caller",
     "local",
     "operator_from_text",
@@ -186,9 +187,14 @@ class Node(Image[T]):
     """The result of an operator for some arguments. ``place`` is the line of the call."""
 
     def __init__(
-        self, operator: Operator[T], arguments: tuple[Argument, ...], space: IterationSpace, place: Place | None
+        self,
+        operator: Operator[T],
+        arguments: tuple[Argument, ...],
+        space: IterationSpace,
+        place: Place | None,
+        pixel: t.Scalar | t.Struct | None = None,
     ) -> None:
-        super().__init__(operator.name, operator.body.result, space.width, space.height)
+        super().__init__(operator.name, pixel or operator.body.result, space.width, space.height)
         self.operator = operator
         self.arguments = arguments
         self.space = space
@@ -203,8 +209,17 @@ class Node(Image[T]):
         return tuple(each for each in self.arguments if isinstance(each, Number))
 
 
+class Scratch(Image[Any]):
+    """Memory that a launch uses and no operator reads: ``width`` elements of any type. All its bytes are 0 before a
+    launch if ``is_zero``."""
+
+    def __init__(self, name: str, element: t.Scalar | t.Struct, count: int, *, is_zero: bool = False) -> None:
+        super().__init__(name, element, count, 1)
+        self.is_zero = is_zero
+
+
 class Operator(Generic[T]):
-    """An operator. ``kind`` is ``point`` or ``local``. `body` is checked when it is first used."""
+    """An operator. ``kind`` is ``point``, ``local`` or ``global``. `body` is checked when it is first used."""
 
     def __init__(
         self,
@@ -276,12 +291,15 @@ class Operator(Generic[T]):
             raise DslError(f"{what} is an image of {image.pixel}, but {param.pixel} is expected", place)
         if any(centre.denominator > 1 for centre in centres) and min(space.x0, space.y0) < 0:
             raise DslError(f"{what} has a scale that is no integer, and {space} has negative coordinates", place)
-        if not param.is_window and accessor.boundary is Boundary.UNDEFINED and not _is_inside(image, centres, space):
+        boundary = accessor.boundary
+        if not param.is_window and isinstance(image, Node) and image.operator.kind == "global":
+            boundary = Boundary.CLAMP  # the result of a global operator has the same value at every pixel
+        if not param.is_window and boundary is Boundary.UNDEFINED and not _is_inside(image, centres, space):
             size = f"{int(image.width)} x {int(image.height)}"
             message = f"{what} has {size} pixels, but {space} are computed: write Accessor(image, boundary)"
             raise DslError(message, place)
         extent = self.body.extents.get(param.name, WindowExtent())
-        return Access(param, image, accessor.boundary, centres, extent)
+        return Access(param, image, boundary, centres, extent)
 
     @staticmethod
     def _number(param: OperatorParam, value: Any, what: str, place: Place | None) -> Number:

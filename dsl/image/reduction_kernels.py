@@ -3,9 +3,9 @@
 One launch reduces a whole image. The pixels are divided into contiguous ranges, one for each block. A thread combines
 the pixels that it loads in registers, a block combines its threads by shuffles and one array in shared memory, and the
 block that ends last combines the values of all blocks. What is combined with what depends on the number of pixels and
-on the sizes of block and grid only. So the result is the same in every run.
+on the sizes of block and grid only, and not on the address of the image. So the result is the same in every run.
 
-The names in capitals that start with ``REDUCE_`` are parameters of the templates: `reduction.py` replaces them by
+The names in capitals that start with ``REDUCE_`` are parameters of the templates: `global_operators.py` replaces them by
 types, functions and numbers. The values here only let a type checker read the kernels.
 
 Source: B. Qiao's thesis, §5.5: grid of few blocks, combining while loading, vector loads, shuffles, one pass.
@@ -13,11 +13,12 @@ Source: B. Qiao's thesis, §5.5: grid of few blocks, combining while loading, ve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .. import (
     addr,
     atomic_add,
+    atomic_exch,
     atomic_inc,
     blockIdx,
     const_ptr,
@@ -36,6 +37,7 @@ from .. import (
     threadfence,
     threadIdx,
     u32,
+    u64,
     uint4,
     unroll,
 )
@@ -53,28 +55,31 @@ __all__ = [
     "value_itself",
 ]
 
-if TYPE_CHECKING:
-    REDUCE_PIXEL: TypeAlias = Any
-    REDUCE_VALUE: TypeAlias = Any
-    REDUCE_RESULT: TypeAlias = Any
-    REDUCE_WORD: TypeAlias = Any
-    REDUCE_WIDE: TypeAlias = Any
+REDUCE_PIXEL: TypeAlias = f32
+REDUCE_VALUE: TypeAlias = f32
+REDUCE_RESULT: TypeAlias = f32
+REDUCE_WORD: TypeAlias = uint4
+REDUCE_WIDE: TypeAlias = f32
 
-    def REDUCE_identity() -> Any: ...
-    def REDUCE_lift(pixel: Any) -> Any: ...
-    def REDUCE_combine(left: Any, right: Any) -> Any: ...
-    def REDUCE_finish(value: Any, pixels: int) -> Any: ...
-    def REDUCE_move(value: Any, lanes: int) -> Any: ...
-    def REDUCE_bin(pixel: Any) -> int: ...
+if TYPE_CHECKING:
+
+    def REDUCE_identity() -> REDUCE_VALUE: ...
+    def REDUCE_lift(pixel: REDUCE_PIXEL) -> REDUCE_VALUE: ...
+    def REDUCE_combine(left: REDUCE_VALUE, right: REDUCE_VALUE) -> REDUCE_VALUE: ...
+    def REDUCE_finish(value: REDUCE_VALUE, pixels: i64) -> REDUCE_RESULT: ...
+    def REDUCE_move(value: REDUCE_VALUE, lanes: i32) -> REDUCE_VALUE: ...
+    def REDUCE_bin(pixel: REDUCE_PIXEL) -> i32: ...
 else:
-    REDUCE_PIXEL = REDUCE_VALUE = REDUCE_RESULT = REDUCE_WIDE = f32
-    REDUCE_WORD = uint4
     REDUCE_identity = REDUCE_lift = REDUCE_combine = REDUCE_finish = REDUCE_move = REDUCE_bin = None
 
 REDUCE_IDENTITY = 0.0
 #: Threads of a block, and its warps.
 REDUCE_BLOCK = 256
 REDUCE_WARPS = 8
+#: The alignment of words: 1 if words are pixels.
+REDUCE_ALIGN = 16
+#: Whether words are loaded at all, and not single pixels.
+REDUCE_VECTORS = True
 #: Pixels of a word, and words that a thread loads before it combines them.
 REDUCE_PER = 4
 REDUCE_UNROLL = 4
@@ -195,58 +200,82 @@ def reduce_grid(
         result[0] = REDUCE_finish(total, pixels)
 
 
+@device(inline=True)
+def whole_words(source: const_ptr[REDUCE_PIXEL]) -> bool:
+    """Whether pixels can be loaded as words."""
+    return REDUCE_VECTORS and u64(source) % REDUCE_ALIGN == 0  # pyright: ignore[reportArgumentType]
+
+
+@device(inline=True)
+def add_word(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
+    """A value combined with the pixels of a word, one after the other."""
+    for i in unroll(range(REDUCE_PER)):
+        total = REDUCE_combine(total, REDUCE_lift(pointer_cast(REDUCE_PIXEL, addr(word))[i]))
+    return total
+
+
+@device(inline=True)
+def add_pixels(total: REDUCE_VALUE, source: const_ptr[REDUCE_PIXEL], word: i64) -> REDUCE_VALUE:
+    """The same for the word with this number in an image that does not begin at a multiple of the size of words."""
+    for i in range(REDUCE_PER):
+        total = REDUCE_combine(total, REDUCE_lift(source[word * REDUCE_PER + i]))
+    return total
+
+
+@device(inline=True)
+def count_pixel(pixel: REDUCE_PIXEL, counts: ptr[u32]) -> None:
+    """Count a pixel in the copy of a thread."""
+    bin = REDUCE_bin(pixel)
+    if 0 <= bin < REDUCE_BINS:
+        atomic_add(counts + bin, 1)
+
+
 # --- kernels -----------------------------------------------------------------------------------------------------
 
 
 @kernel
 def reduce_in_strides(
     pixels: i64,
-    head: i32,
     source: const_ptr[REDUCE_PIXEL],
     partial: ptr[REDUCE_VALUE],
     counter: ptr[u32],
     result: ptr[REDUCE_RESULT],
 ) -> None:
-    """Reduce ``pixels`` pixels with a commutative operator. The first ``head`` pixels lie before the first whole word.
-
-    The words of a block's range are loaded so that neighbouring threads load neighbouring words.
-    """
+    """Reduce ``pixels`` pixels with a commutative operator. Neighbouring threads load neighbouring words."""
     thread: i32 = threadIdx.x
-    whole: i64 = (pixels - head) // REDUCE_PER
-    words = pointer_cast(REDUCE_WORD, source + head)
+    whole: i64 = pixels // REDUCE_PER
+    words = pointer_cast(REDUCE_WORD, source)
     each: i64 = (whole + gridDim.x - 1) // gridDim.x
     at: i64 = blockIdx.x * each
     end: i64 = min(at + each, whole)
     at += thread
     total = REDUCE_identity()
-    chunk = local(REDUCE_WORD, REDUCE_UNROLL)
-    while at + (REDUCE_UNROLL - 1) * REDUCE_BLOCK < end:
+    if whole_words(source):
+        chunk = local(REDUCE_WORD, REDUCE_UNROLL)
+        while at + (REDUCE_UNROLL - 1) * REDUCE_BLOCK < end:
+            for u in unroll(range(REDUCE_UNROLL)):
+                chunk[u] = words[at + u * REDUCE_BLOCK]
+            for u in unroll(range(REDUCE_UNROLL)):
+                total = add_word(total, chunk[u])
+            at += REDUCE_UNROLL * REDUCE_BLOCK
         for u in unroll(range(REDUCE_UNROLL)):
-            chunk[u] = words[at + u * REDUCE_BLOCK]
+            if at + u * REDUCE_BLOCK < end:
+                chunk[u] = words[at + u * REDUCE_BLOCK]
         for u in unroll(range(REDUCE_UNROLL)):
-            for i in unroll(range(REDUCE_PER)):
-                total = REDUCE_combine(total, REDUCE_lift(pointer_cast(REDUCE_PIXEL, addr(chunk[u]))[i]))
-        at += REDUCE_UNROLL * REDUCE_BLOCK
-    for u in unroll(range(REDUCE_UNROLL - 1)):
-        if at + u * REDUCE_BLOCK < end:
-            chunk[u] = words[at + u * REDUCE_BLOCK]
-    for u in unroll(range(REDUCE_UNROLL - 1)):
-        if at + u * REDUCE_BLOCK < end:
-            for i in unroll(range(REDUCE_PER)):
-                total = REDUCE_combine(total, REDUCE_lift(pointer_cast(REDUCE_PIXEL, addr(chunk[u]))[i]))
-    if blockIdx.x == 0:
-        rest = whole * REDUCE_PER + head
-        if thread < head:
-            total = REDUCE_combine(total, REDUCE_lift(source[thread]))
-        if rest + thread < pixels:
-            total = REDUCE_combine(total, REDUCE_lift(source[rest + thread]))
+            if at + u * REDUCE_BLOCK < end:
+                total = add_word(total, chunk[u])
+    else:
+        while at < end:
+            total = add_pixels(total, source, at)
+            at += REDUCE_BLOCK
+    if blockIdx.x == 0 and whole * REDUCE_PER + thread < pixels:
+        total = REDUCE_combine(total, REDUCE_lift(source[whole * REDUCE_PER + thread]))
     reduce_grid(reduce_block(total), pixels, partial, counter, result)
 
 
 @kernel
 def reduce_in_order(
     pixels: i64,
-    head: i32,
     source: const_ptr[REDUCE_PIXEL],
     partial: ptr[REDUCE_VALUE],
     counter: ptr[u32],
@@ -256,69 +285,75 @@ def reduce_in_order(
     right. A thread loads consecutive words, and a block combines its threads once for each tile."""
     thread: i32 = threadIdx.x
     tile = REDUCE_BLOCK * REDUCE_UNROLL
-    whole: i64 = (pixels - head) // REDUCE_PER
-    words = pointer_cast(REDUCE_WORD, source + head)
+    whole: i64 = pixels // REDUCE_PER
+    words = pointer_cast(REDUCE_WORD, source)
     tiles: i64 = (whole + tile - 1) // tile
     each: i64 = (tiles + gridDim.x - 1) // gridDim.x
     at: i64 = blockIdx.x * each * tile
     end: i64 = min(at + each * tile, whole)
+    aligned = whole_words(source)
     running = REDUCE_identity()
-    if blockIdx.x == 0:
-        for i in range(head):
-            running = REDUCE_combine(running, REDUCE_lift(source[i]))
     while at < end:
         total = REDUCE_identity()
         for u in unroll(range(REDUCE_UNROLL)):
             word = at + thread * REDUCE_UNROLL + u
             if word < end:
-                chunk = words[word]
-                for i in unroll(range(REDUCE_PER)):
-                    total = REDUCE_combine(total, REDUCE_lift(pointer_cast(REDUCE_PIXEL, addr(chunk))[i]))
+                total = add_word(total, words[word]) if aligned else add_pixels(total, source, word)
         running = REDUCE_combine(running, reduce_block(total))
         at += tile
     if blockIdx.x == gridDim.x - 1:
-        for i in range(whole * REDUCE_PER + head, pixels):
+        for i in range(whole * REDUCE_PER, pixels):
             running = REDUCE_combine(running, REDUCE_lift(source[i]))
     reduce_grid(running, pixels, partial, counter, result)
 
 
 @kernel
-def histogram_of_pixels(pixels: i64, head: i32, source: const_ptr[REDUCE_PIXEL], bins: ptr[u32]) -> None:
-    """Add the number of pixels of each bin to ``bins``. Pixels whose bin is outside of 0 … REDUCE_BINS - 1 are not
-    counted. A block counts in shared memory, in several copies, so that fewer threads count in the same place."""
+def histogram_of_pixels(
+    pixels: i64, source: const_ptr[REDUCE_PIXEL], totals: ptr[u32], counter: ptr[u32], result: ptr[u32]
+) -> None:
+    """Count the pixels of each bin. Pixels whose bin is outside of 0 … REDUCE_BINS - 1 are not counted.
+
+    A block counts in shared memory, in several copies, so that fewer threads count in the same place. ``totals`` and
+    ``counter`` are 0 before and after.
+    """
     counts = shared(u32, REDUCE_COPIES, REDUCE_BINS)
+    last = shared(i32, 1)
     thread: i32 = threadIdx.x
     for i in range(thread, REDUCE_COPIES * REDUCE_BINS, REDUCE_BLOCK):
         counts[i // REDUCE_BINS, i % REDUCE_BINS] = 0
     syncthreads()
-    copy = thread % REDUCE_COPIES
-    whole: i64 = (pixels - head) // REDUCE_PER
-    words = pointer_cast(REDUCE_WORD, source + head)
+    mine = addr(counts[thread % REDUCE_COPIES, 0])
+    whole: i64 = pixels // REDUCE_PER
+    words = pointer_cast(REDUCE_WORD, source)
+    aligned = whole_words(source)
     each: i64 = (whole + gridDim.x - 1) // gridDim.x
     at: i64 = blockIdx.x * each
     end: i64 = min(at + each, whole)
     at += thread
     while at < end:
-        chunk = words[at]
-        for i in unroll(range(REDUCE_PER)):
-            bin = REDUCE_bin(pointer_cast(REDUCE_PIXEL, addr(chunk))[i])
-            if 0 <= bin < REDUCE_BINS:
-                atomic_add(addr(counts[copy, bin]), 1)
+        if aligned:
+            word = words[at]
+            for i in unroll(range(REDUCE_PER)):
+                count_pixel(pointer_cast(REDUCE_PIXEL, addr(word))[i], mine)
+        else:
+            for i in range(REDUCE_PER):
+                count_pixel(source[at * REDUCE_PER + i], mine)
         at += REDUCE_BLOCK
-    if blockIdx.x == 0:
-        rest = whole * REDUCE_PER + head
-        if thread < head:
-            bin = REDUCE_bin(source[thread])
-            if 0 <= bin < REDUCE_BINS:
-                atomic_add(addr(counts[copy, bin]), 1)
-        if rest + thread < pixels:
-            bin = REDUCE_bin(source[rest + thread])
-            if 0 <= bin < REDUCE_BINS:
-                atomic_add(addr(counts[copy, bin]), 1)
+    if blockIdx.x == 0 and whole * REDUCE_PER + thread < pixels:
+        count_pixel(source[whole * REDUCE_PER + thread], mine)
     syncthreads()
     for i in range(thread, REDUCE_BINS, REDUCE_BLOCK):
         total: u32 = 0
         for k in unroll(range(REDUCE_COPIES)):
             total += counts[k, i]
         if total != 0:
-            atomic_add(bins + i, total)
+            atomic_add(totals + i, total)
+    threadfence()
+    syncthreads()
+    if thread == 0:
+        last[0] = i32(atomic_inc(counter, gridDim.x - 1) == gridDim.x - 1)
+        threadfence()
+    syncthreads()
+    if last[0] != 0:
+        for i in range(thread, REDUCE_BINS, REDUCE_BLOCK):
+            result[i] = atomic_exch(totals + i, 0)

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-
 from ptxmotion.dsl import DslError, device, f32, float2, float3, i32, i64, struct, u8, u16, u32, uchar4
 from ptxmotion.dsl import types as t
-from ptxmotion.dsl.image.reduction import (
+from ptxmotion.dsl.image import LOWERINGS, Image, lower, pipeline, point
+from ptxmotion.dsl.image.global_operators import (
     BLOCK,
     MOST_BLOCKS,
-    UNROLL,
     Histogram,
     Reduction,
     Words,
@@ -40,26 +39,17 @@ class Text:
 
 @device
 def letter(pixel: u8) -> Text:
-    value: Text
-    value.hash = pixel + 1
-    value.power = 31
-    return value
+    return Text(pixel + 1, 31)
 
 
 @device
 def empty_text() -> Text:
-    value: Text
-    value.hash = 0
-    value.power = 1
-    return value
+    return Text(0, 1)
 
 
 @reduction(identity=empty_text, lift=letter, commutative=False)
 def joined(left: Text, right: Text) -> Text:
-    value: Text
-    value.hash = left.hash * right.power + right.hash
-    value.power = left.power * right.power
-    return value
+    return Text(left.hash * right.power + right.hash, left.power * right.power)
 
 
 def run(
@@ -69,31 +59,26 @@ def run(
     backend = EmulatorBackend()
     element = type_from(pixel)
     assert isinstance(element, t.Scalar | t.Struct)
-    words = Words.of(element, vectors)
     kernel = operator.kernel(element, "reduce", vectors=vectors)
     entry = backend.load(kernel.ptx(compiler())).kernel("reduce")
     pixels = len(image) - skip
-    source = backend.allocate(image.nbytes)
+    grid = Words.of(element).blocks(pixels)
+    source, counter = backend.allocate(image.nbytes), backend.allocate(4)
     backend.write(source, image)
-    first = source.address + skip * t.size_of(element)
-    head = words.head(first, pixels)
-    shifted = np.uint64(first)
-    if isinstance(operator, Histogram):
-        bins = backend.allocate(4 * operator.bins)
-        backend.fill(bins, 0)
-        grid = words.blocks(pixels, UNROLL)
-        backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, [np.int64(pixels), np.int32(head), shifted, bins])
-        return backend.read(bins, np.dtype(np.uint32), operator.bins)
-    grid = words.blocks(pixels, UNROLL if vectors else 1)
-    dtype = dtype_of(operator.result())
-    partial = backend.allocate(grid * 16)
-    counter = backend.allocate(4)
     backend.fill(counter, 0)
-    out = backend.allocate(16)
-    arguments = [np.int64(pixels), np.int32(head), shifted, partial, counter, out]
+    is_histogram = isinstance(operator, Histogram)
+    dtype = np.dtype(np.uint32) if is_histogram else dtype_of(operator.result())
+    memory = backend.allocate(4 * operator.bins if is_histogram else 16 * grid)
+    if is_histogram:
+        backend.fill(memory, 0)
+    out = backend.allocate(4 * operator.bins if is_histogram else 16)
+    arguments = [np.int64(pixels), np.uint64(source.address + skip * t.size_of(element)), memory, counter, out]
     backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, arguments)
     assert backend.read(counter, np.dtype(np.uint32), 1)[0] == 0
     assert not backend.findings
+    if is_histogram:
+        assert not backend.read(memory, dtype, operator.bins).any()
+        return backend.read(out, dtype, operator.bins)
     return backend.read(out, dtype, 1)
 
 
@@ -142,9 +127,9 @@ def block_of(values: NDArray[Any]) -> Any:
 
 
 def documented_sum(image: NDArray[np.float32]) -> np.float32:
-    """The sum in the documented order, written again with NumPy, for images that begin at a whole word."""
+    """The sum in the documented order, written again with NumPy."""
     per = 4
-    grid = Words.of(t.F32, True).blocks(len(image), UNROLL)
+    grid = Words.of(t.F32).blocks(len(image))
     whole = len(image) // per
     each = -(-whole // grid)
     partial = np.zeros(grid, np.float32)
@@ -170,8 +155,12 @@ def documented_sum(image: NDArray[np.float32]) -> np.float32:
 
 @pytest.mark.parametrize("count", [1, 30, 4096, 4099, 20001])
 def test_float_sums_have_the_documented_order(count: int) -> None:
-    image = pixels_of(np.float32, count)
-    assert run(total(f32), image, f32)[0].tobytes() == documented_sum(image).tobytes()
+    """With and without vector loads, at any address."""
+    image = pixels_of(np.float32, count + 1)
+    expected = documented_sum(image[1:]).tobytes()
+    assert run(total(f32), image[1:], f32)[0].tobytes() == expected
+    assert run(total(f32), image, f32, skip=1)[0].tobytes() == expected
+    assert run(total(f32), image[1:], f32, vectors=False)[0].tobytes() == expected
 
 
 def test_the_order_matters_for_this_image() -> None:
@@ -193,18 +182,12 @@ def test_an_operator_that_is_not_commutative(count: int, skip: int) -> None:
 
 @device
 def weight(pixel: uchar4) -> float2:
-    value: float2
-    value.x = pixel.x + pixel.y
-    value.y = pixel.w
-    return value
+    return float2(pixel.x + pixel.y, pixel.w)
 
 
 @device
 def zero2() -> float2:
-    value: float2
-    value.x = 0.0
-    value.y = 0.0
-    return value
+    return float2(0.0, 0.0)
 
 
 @device
@@ -214,10 +197,7 @@ def share(value: float2, pixels: i64) -> f32:
 
 @reduction(identity=zero2, lift=weight, finish=share)
 def weights(left: float2, right: float2) -> float2:
-    value: float2
-    value.x = left.x + right.x
-    value.y = left.y + right.y
-    return value
+    return float2(left.x + right.x, left.y + right.y)
 
 
 def test_vectors_of_pixels_and_of_values() -> None:
@@ -249,19 +229,16 @@ def test_a_histogram(bins: int, count: int) -> None:
 
 
 def test_blocks_are_few_for_small_images_and_bounded_for_large_ones() -> None:
-    words = Words.of(t.F32, True)
-    assert words.blocks(0, UNROLL) == words.blocks(4096, UNROLL) == 1
-    assert words.blocks(4096 + 4, UNROLL) == 2
-    assert words.blocks(1 << 30, UNROLL) == MOST_BLOCKS
+    words = Words.of(t.F32)
+    assert words.blocks(0) == words.blocks(4096) == 1
+    assert words.blocks(4096 + 4) == 2
+    assert words.blocks(1 << 30) == MOST_BLOCKS
 
 
-def test_words_and_heads() -> None:
-    assert Words.of(t.U8, True).head(3, 100) == 13
-    assert Words.of(t.U8, True).head(3, 5) == 5
-    assert Words.of(t.U8, False).head(3, 5) == 0
+def test_words_of_pixels_that_do_not_divide_them() -> None:
     twelve = type_from(float3)
     assert isinstance(twelve, t.Struct)
-    assert Words.of(twelve, True) == Words(twelve, twelve, 1)
+    assert Words.of(twelve) == Words(twelve, twelve, 1)
 
 
 @device
@@ -290,3 +267,73 @@ def test_what_does_not_fit_is_refused_at_the_function() -> None:
         struct4 = type_from(uchar4)
         assert isinstance(struct4, t.Struct)
         total(f32).kernel(struct4, "k")
+
+
+# --- in pipelines ------------------------------------------------------------------------------------------------
+
+
+@point
+def scaled(pixel: f32, low: f32, high: f32) -> f32:
+    return (pixel - low) / (high - low)
+
+
+@pipeline
+def stretched(src: Image[f32]) -> Image[f32]:
+    """All pixels between 0 and 1."""
+    return scaled(src, minimum(f32)(src), maximum(f32)(src))
+
+
+@point
+def doubled(pixel: u16) -> u16:
+    return u16(pixel * 2)
+
+
+@pipeline
+def counted(src: Image[u16]) -> tuple[Image[u32], Image[i64]]:
+    twice = doubled(src)
+    return Histogram(300, low_bits)(twice), total(i64)(twice)
+
+
+@pytest.mark.parametrize("lowering", sorted(LOWERINGS))
+@pytest.mark.parametrize("shape", [(1, 2), (37, 53), (70, 130)])
+def test_values_of_an_image_as_arguments_of_operators(shape: tuple[int, int], lowering: str) -> None:
+    image = pixels_of(np.float32, shape[0] * shape[1]).reshape(shape)
+    made = stretched.compile(shape, lowering=lowering)(image, backend=EmulatorBackend())
+    assert (made == (image - image.min()) / (image.max() - image.min())).all()
+
+
+def test_global_operators_of_images_between_operators() -> None:
+    image = pixels_of(np.uint16, 40 * 50).reshape(40, 50)
+    twice = image * np.uint16(2)
+    bins, sums = counted.compile((40, 50))(image, backend=EmulatorBackend())
+    inside = twice[twice >= 60000].astype(int) - 60000
+    assert bins.shape == (1, 300)
+    assert (bins[0] == np.bincount(inside[inside < 300], minlength=300)).all()
+    assert sums.tolist() == [[twice.sum(dtype=np.int64)]]
+
+
+def test_a_program_for_every_size() -> None:
+    """The number of blocks and the sizes of the memory between them follow from the size of the image."""
+    program = lower(counted.graph(width=50, height=40)).program(any_size=True)
+    for height, width in ((40, 50), (99, 101)):
+        image = pixels_of(np.uint16, height * width)
+        results = program.run(
+            EmulatorBackend(),
+            compiler(),
+            src=image,
+            histogram=np.zeros(300, np.uint32),
+            total=np.zeros(1, np.int64),
+            src_width=width,
+            src_height=height,
+        )
+        assert results["total"][0] == (image * np.uint16(2)).sum(dtype=np.int64)
+
+
+def test_what_a_pipeline_refuses_of_global_operators() -> None:
+    def wrong(src: Image[u16]) -> Image[f32]:
+        return total(f32)(low_bits)
+
+    with pytest.raises(DslError, match="total reads an image"):
+        pipeline(wrong).graph(width=3, height=3)
+    with pytest.raises(DslError, match="combine must be a @device function"):
+        Reduction(max, 0)

@@ -14,20 +14,36 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from .. import types as t
 from ..errors import DslError
 from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
 from ..kernel import PythonKernel, device
-from ..language import i64, type_from, uint4
+from ..language import f32, i64, type_from, uint4
 from . import reduction_kernels as kernels
+from .borders import Boundary
+from .operator_body import Centre, OperatorBody, OperatorParam
+from .operators import Access, Image, IterationSpace, Node, Operator, caller
+from .sizes import ceil_div, largest, smallest
+from .windows import WindowExtent, pixel_type
 
-if TYPE_CHECKING:
-    REDUCE_TYPE: TypeAlias = Any
-    REDUCE_RESULT: TypeAlias = Any
+#: Words of the functions below, which `_typed` replaces.
+REDUCE_TYPE: TypeAlias = f32
+REDUCE_RESULT: TypeAlias = f32
 
-__all__ = ["Histogram", "Reduction", "maximum", "mean", "minimum", "reduction", "total"]
+__all__ = [
+    "GlobalNode",
+    "GlobalOperator",
+    "Histogram",
+    "Reduction",
+    "Words",
+    "maximum",
+    "mean",
+    "minimum",
+    "reduction",
+    "total",
+]
 
 #: Threads of a block.
 BLOCK = 256
@@ -42,9 +58,45 @@ WORD = 16
 HISTOGRAM_BYTES, MOST_COPIES = 32768, 8
 
 
-@dataclass(frozen=True)
-class Reduction:
-    """A global operator.
+class GlobalOperator(Operator[Any]):
+    """An operator whose result depends on all pixels of an image. ``function`` is its main device function."""
+
+    def __init__(self, function: DeviceFunction, name: str) -> None:
+        super().__init__("global", function.source(), function.scope({}))
+        self.name = name or function.name.strip("_")
+
+    @property
+    def body(self) -> OperatorBody:  # pyright: ignore[reportIncompatibleVariableOverride]
+        raise DslError(f"{self.name} is a global operator, which has no value for a single pixel")
+
+    def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
+        """The kernel for images of ``pixel``, called ``name``. Without ``vectors``, pixels are loaded one by one.
+        Raises `DslError`."""
+        raise NotImplementedError
+
+    def _node(self, image: object, pixel: t.Type, width: int) -> GlobalNode:
+        place = caller()
+        if not isinstance(image, Image):
+            raise DslError(f"{self.name} reads an image, not a {type(image).__name__}", place)
+        given = cast("Image[Any]", image)
+        try:
+            made = pixel_type(pixel)
+            self.kernel(given.pixel, self.name)
+        except DslError as why:
+            raise DslError(why.message, why.place or place) from None
+        param = OperatorParam("pixels", given.pixel, False)
+        access = Access(param, given, Boundary.UNDEFINED, (Centre(), Centre()), WindowExtent())
+        return GlobalNode(self, (access,), IterationSpace(width, 1), place, made)
+
+
+class GlobalNode(Node[Any]):
+    """The result of a global operator: an image of one pixel, or of one row."""
+
+    operator: Reduction | Histogram  # pyright: ignore[reportIncompatibleVariableOverride]
+
+
+class Reduction(GlobalOperator):
+    """A global operator whose result is one value.
 
     ``combine`` is a device function ``(value, value) -> value``. It must be associative. If it is not commutative, set
     ``commutative`` to False: pixels are then combined row by row, from left to right. ``identity`` is a number, or a
@@ -53,11 +105,25 @@ class Reduction:
     ``(value, pixels: i64) -> result``.
     """
 
-    combine: DeviceFunction
-    identity: float | DeviceFunction
-    lift: DeviceFunction | None = None
-    finish: DeviceFunction | None = None
-    commutative: bool = True
+    def __init__(
+        self,
+        combine: Any,
+        identity: Any,
+        lift: Any = None,
+        finish: Any = None,
+        commutative: bool = True,
+        name: str = "",
+    ) -> None:
+        self.combine = _device(combine, "combine")
+        self.identity: float | DeviceFunction = identity
+        self.lift = None if lift is None else _device(lift, "lift")
+        self.finish = None if finish is None else _device(finish, "finish")
+        self.commutative = commutative
+        super().__init__(self.combine, name)
+
+    def __call__(self, image: Any) -> Image[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The result for an image: an image of one pixel. A point operator reads it at every pixel."""
+        return self._node(image, self.result(), 1)
 
     @cached_property
     def value(self) -> t.Scalar | t.Struct:
@@ -80,13 +146,11 @@ class Reduction:
         return signature.result
 
     def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
-        """The kernel for images of ``pixel``, called ``name``. Its parameters are those of
-        `reduction_kernels.reduce_in_strides`. Without ``vectors`` each load is one pixel. Raises `DslError`."""
+        """The kernel, whose parameters are those of `reduction_kernels.reduce_in_strides`."""
         constants = {
-            **Words.of(pixel, vectors).constants(),
+            **Words.of(pixel).constants(vectors),
             "REDUCE_VALUE": self.value,
             "REDUCE_RESULT": self.result(),
-            "REDUCE_UNROLL": UNROLL if vectors else 1,
             "REDUCE_combine": self.combine,
             "REDUCE_lift": self._lift(pixel),
             "REDUCE_finish": self.finish or kernels.value_itself,
@@ -96,7 +160,7 @@ class Reduction:
         template = kernels.reduce_in_strides if self.commutative else kernels.reduce_in_order
         return PythonKernel(template.function, (BLOCK,), name, constants)
 
-    def _lift(self, pixel: t.Scalar | t.Struct) -> DeviceFunction:
+    def _lift(self, pixel: t.Scalar | t.Struct) -> object:
         if self.lift is not None:
             signature = _signature(self.lift)
             if [p.type for p in signature.params] != [pixel] or signature.result != self.value:
@@ -119,24 +183,30 @@ class Reduction:
         return {"REDUCE_identity": self.identity}
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """How many pixels fall into each of ``bins`` bins. ``bin`` is a device function ``(pixel) -> i32``. A pixel whose bin
-    is outside of 0 … bins - 1 is not counted."""
+class Histogram(GlobalOperator):
+    """How many pixels fall into each of ``bins`` bins. ``bin`` is a device function ``(pixel) -> i32``.
 
-    bins: int
-    bin: DeviceFunction
+    A pixel whose bin is outside of 0 … bins - 1 is not counted.
+    """
+
+    def __init__(self, bins: int, bin: Any, name: str = "") -> None:
+        self.bins = bins
+        self.bin = _device(bin, "bin")
+        super().__init__(self.bin, name or "histogram")
+        if not 1 <= self.bins <= HISTOGRAM_BYTES // 4:
+            raise DslError(f"a histogram has 1 to {HISTOGRAM_BYTES // 4} bins, not {self.bins}", caller())
+
+    def __call__(self, image: Any) -> Image[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The histogram of an image: an image of u32 with one row of ``bins`` pixels."""
+        return self._node(image, t.U32, self.bins)
 
     def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
-        """The kernel for images of ``pixel``. Its parameters are those of `reduction_kernels.histogram_of_pixels`; the
-        bins are 0 before. Raises `DslError`."""
-        if not 1 <= self.bins <= HISTOGRAM_BYTES // 4:
-            raise DslError(f"a histogram has 1 to {HISTOGRAM_BYTES // 4} bins, not {self.bins}")
+        """The kernel, whose parameters are those of `reduction_kernels.histogram_of_pixels`."""
         signature = _signature(self.bin)
         if [p.type for p in signature.params] != [pixel] or signature.result != t.I32:
             raise _wrong(self.bin, f"bin needs the parameter {pixel} and the result i32")
         constants = {
-            **Words.of(pixel, vectors).constants(),
+            **Words.of(pixel).constants(vectors),
             "REDUCE_bin": self.bin,
             "REDUCE_BINS": self.bins,
             "REDUCE_COPIES": min(MOST_COPIES, HISTOGRAM_BYTES // (4 * self.bins)),
@@ -146,39 +216,40 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Words:
-    """How pixels are loaded: ``per`` pixels at a time, as one value of type ``word``."""
+    """How pixels are grouped: ``per`` pixels are a ``word``, which is one load where vector loads are used. Without
+    them, pixels are combined in the same order."""
 
     pixel: t.Scalar | t.Struct
     word: t.Scalar | t.Struct
     per: int
 
     @staticmethod
-    def of(pixel: t.Scalar | t.Struct, vectors: bool) -> Words:
-        """Words of 16 bytes, or single pixels if 16 bytes are not a whole number of pixels or without ``vectors``."""
+    def of(pixel: t.Scalar | t.Struct) -> Words:
+        """Words of 16 bytes, or of one pixel if 16 bytes are not a whole number of pixels."""
         size = t.size_of(pixel)
-        if not vectors or WORD % size:
-            return Words(pixel, pixel, 1)
-        return Words(pixel, cast("t.Struct", type_from(uint4)), WORD // size)
+        return Words(pixel, pixel, 1) if WORD % size else Words(pixel, cast("t.Struct", type_from(uint4)), WORD // size)
 
-    def constants(self) -> dict[str, object]:
+    def constants(self, vectors: bool) -> dict[str, object]:
         """The constants of the templates."""
-        return {"REDUCE_PIXEL": self.pixel, "REDUCE_WORD": self.word, "REDUCE_PER": self.per, "REDUCE_BLOCK": BLOCK}
+        return {
+            "REDUCE_PIXEL": self.pixel,
+            "REDUCE_WORD": self.word,
+            "REDUCE_PER": self.per,
+            "REDUCE_ALIGN": 1 if self.per == 1 else t.align_of(self.word),
+            "REDUCE_VECTORS": vectors,
+            "REDUCE_UNROLL": UNROLL,
+            "REDUCE_BLOCK": BLOCK,
+            "REDUCE_WARPS": BLOCK // 32,
+        }
 
-    def blocks(self, pixels: int, unroll: int) -> int:
-        """The blocks of a launch over ``pixels`` pixels: at least one, at most `MOST_BLOCKS`."""
-        return max(1, min(MOST_BLOCKS, -(-(pixels // self.per) // (BLOCK * unroll))))
-
-    def head(self, address: int, pixels: int) -> int:
-        """The pixels before the first whole word, for an image that begins at ``address``."""
-        return min(pixels, -address % t.align_of(self.word) // t.size_of(self.pixel))
+    def blocks(self, pixels: int) -> int:
+        """The blocks of a launch over ``pixels`` pixels: at least one, at most `MOST_BLOCKS`. A `Size` if ``pixels`` is
+        one."""
+        return largest(1, smallest(MOST_BLOCKS, ceil_div(pixels // self.per, BLOCK * UNROLL)))
 
 
 def reduction(
-    *,
-    identity: float | DeviceFunction,
-    lift: DeviceFunction | None = None,
-    finish: DeviceFunction | None = None,
-    commutative: bool = True,
+    *, identity: Any, lift: Any = None, finish: Any = None, commutative: bool = True
 ) -> Callable[[Callable[..., Any]], Reduction]:
     """Make a global operator of a Python function with two parameters, as in ``@reduction(identity=0)``. The arguments
     are those of `Reduction`."""
@@ -219,20 +290,20 @@ def _converted(value: REDUCE_TYPE, pixels: i64) -> REDUCE_RESULT:
 
 
 def minimum(type: object) -> Reduction:
-    """The smallest pixel. For floating-point pixels it is that of ``min.f32``: NaN counts only if every pixel is NaN."""
+    """The smallest pixel. A NaN is not the smallest, unless every pixel is NaN."""
     number = _number(type)
-    return _extremum(_smaller, number, math.inf if number.is_float else number.limits[1])
+    return _extremum("minimum", _smaller, number, math.inf if number.is_float else number.limits[1])
 
 
 def maximum(type: object) -> Reduction:
     """The largest pixel, as `minimum`."""
     number = _number(type)
-    return _extremum(_larger, number, -math.inf if number.is_float else number.limits[0])
+    return _extremum("maximum", _larger, number, -math.inf if number.is_float else number.limits[0])
 
 
 def total(type: object) -> Reduction:
     """The sum of the pixels, computed in ``type``: each pixel is converted to it first. Integers wrap."""
-    return Reduction(_typed(_sum, REDUCE_TYPE=_number(type)), 0)
+    return Reduction(_typed(_sum, REDUCE_TYPE=_number(type)), 0, name="total")
 
 
 def mean(type: object, result: object) -> Reduction:
@@ -241,22 +312,29 @@ def mean(type: object, result: object) -> Reduction:
     if not quotient.is_float:
         raise DslError(f"the result of a mean is a floating-point number, not {quotient}")
     finish = _typed(_mean, REDUCE_TYPE=number, REDUCE_RESULT=quotient)
-    return Reduction(_typed(_sum, REDUCE_TYPE=number), 0, finish=finish)
+    return Reduction(_typed(_sum, REDUCE_TYPE=number), 0, finish=finish, name="mean")
 
 
 # --- helpers -----------------------------------------------------------------------------------------------------
 
 
-def _extremum(combine: DeviceFunction, number: t.Scalar, identity: float) -> Reduction:
+def _extremum(name: str, combine: object, number: t.Scalar, identity: float) -> Reduction:
     """The kernel language compares no f16, so f16 pixels are compared as f32, and the result is converted back."""
     if number is t.F16:
         finish = _typed(_converted, REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
-        return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish)
-    return Reduction(_typed(combine, REDUCE_TYPE=number), identity)
+        return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish, name=name)
+    return Reduction(_typed(combine, REDUCE_TYPE=number), identity, name=name)
 
 
-def _typed(function: DeviceFunction, **types: t.Scalar) -> DeviceFunction:
+def _device(function: object, what: str) -> DeviceFunction:
+    if not isinstance(function, DeviceFunction):
+        raise DslError(f"{what} must be a @device function", caller())
+    return function
+
+
+def _typed(device_function: object, **types: t.Scalar) -> DeviceFunction:
     """The function with these types in place of the words in capitals."""
+    function = _device(device_function, "a template")
     return GeneratedFunction(function.source(), types, True, function.function)
 
 
