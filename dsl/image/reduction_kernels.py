@@ -5,8 +5,8 @@ the pixels that it loads in registers, a block combines its threads by shuffles 
 block that ends last combines the values of all blocks. What is combined with what depends on the number of pixels and
 on the sizes of block and grid only, and not on the address of the image. So the result is the same in every run.
 
-The names in capitals that start with ``REDUCE_`` are parameters of the templates: `global_operators.py` replaces them by
-types, functions and numbers. The values here only let a type checker read the kernels.
+The names in capitals that start with ``REDUCE_`` are parameters of the templates: `global_operators.py` replaces them
+by types, functions and numbers. The values here only let a type checker read the kernels.
 
 Source: B. Qiao's thesis, §5.5: grid of few blocks, combining while loading, vector loads, shuffles, one pass.
 """
