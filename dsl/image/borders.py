@@ -1,8 +1,8 @@
 """What a window reads outside of an image: `Boundary`, and the maps from any index to an index of the image.
 
-There are three forms of each map. The device functions for one side (``_low``, ``_high``) and for both sides are right
-for an index at most one image size outside of the image. The ``_far`` functions are right for every index; they are
-loops, as listing 1 of the paper has it for the repeated image. `index_map` is the same in NumPy, by remainders.
+The device functions for one side (``_low``, ``_high``) and for both sides are right for an index at most one image size
+outside of the image. The ``_far`` functions are right for every index; they are loops, as listing 1 of the paper has it
+for the repeated image. `index_map` is the same in NumPy, by remainders.
 
 MIRROR is the mirror of that listing: it repeats the pixel at the edge (NumPy's ``symmetric``). REFLECT does not repeat
 it (NumPy's ``reflect``); in an image of one pixel it gives that pixel.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["Boundary", "Checks", "index_map"]
+__all__ = ["MAP_NAMES", "Boundary", "Checks", "index_map", "reach_of_one_step"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ class Checks:
         """The device function ``(index, size) -> index``. None if the index is not changed."""
         if not self or not boundary.is_index_map:
             return None
-        if self.far and boundary.kind != "clamp":
-            return _MAPS[boundary.kind, "far"]
         side = "both" if self.low and self.high else "low" if self.low else "high"
+        if self.far:
+            side = f"far_{side}"
         return _MAPS[boundary.kind, side]
 
 
@@ -171,12 +171,22 @@ def repeat(at: i32, size: i32) -> i32:
 
 
 @device(inline=True)
-def repeat_far(at: i32, size: i32) -> i32:
-    while at >= size:
-        at -= size
+def repeat_far_low(at: i32, size: i32) -> i32:
     while at < 0:
         at += size
     return at
+
+
+@device(inline=True)
+def repeat_far_high(at: i32, size: i32) -> i32:
+    while at >= size:
+        at -= size
+    return at
+
+
+@device(inline=True)
+def repeat_far(at: i32, size: i32) -> i32:
+    return repeat_far_low(repeat_far_high(at, size), size)
 
 
 def _device(function: Any) -> DeviceFunction:
@@ -184,24 +194,22 @@ def _device(function: Any) -> DeviceFunction:
     return function
 
 
-#: By (kind of boundary, side): the map.
+def _sides(kind: str, both: Any, low: Any, high: Any, far: Any, far_low: Any, far_high: Any) -> dict[Any, Any]:
+    sides = {"both": both, "low": low, "high": high, "far_both": far, "far_low": far_low, "far_high": far_high}
+    return {(kind, side): _device(function) for side, function in sides.items()}
+
+
+#: By (kind of boundary, side): the map. A mirrored index may leave the image on the other side, so the loops of mirrors
+#: are those of both sides.
 _MAPS: dict[tuple[str, str], DeviceFunction] = {
-    ("clamp", "low"): _device(clamp_low),
-    ("clamp", "high"): _device(clamp_high),
-    ("clamp", "both"): _device(clamp),
-    ("symmetric", "low"): _device(symmetric_low),
-    ("symmetric", "high"): _device(symmetric_high),
-    ("symmetric", "both"): _device(symmetric),
-    ("symmetric", "far"): _device(symmetric_far),
-    ("reflect", "low"): _device(reflect_low),
-    ("reflect", "high"): _device(reflect_high),
-    ("reflect", "both"): _device(reflect),
-    ("reflect", "far"): _device(reflect_far),
-    ("repeat", "low"): _device(repeat_low),
-    ("repeat", "high"): _device(repeat_high),
-    ("repeat", "both"): _device(repeat),
-    ("repeat", "far"): _device(repeat_far),
+    **_sides("clamp", clamp, clamp_low, clamp_high, clamp, clamp_low, clamp_high),
+    **_sides("symmetric", symmetric, symmetric_low, symmetric_high, symmetric_far, symmetric_far, symmetric_far),
+    **_sides("reflect", reflect, reflect_low, reflect_high, reflect_far, reflect_far, reflect_far),
+    **_sides("repeat", repeat, repeat_low, repeat_high, repeat_far, repeat_far_low, repeat_far_high),
 }
+
+#: The names of the maps.
+MAP_NAMES = frozenset(function.name for function in _MAPS.values())
 
 
 def reach_of_one_step(boundary: Boundary, size: int) -> int:

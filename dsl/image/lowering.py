@@ -19,7 +19,7 @@ from ..functions import GeneratedFunction, Param
 from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
 from ..unit import RESERVED
-from .borders import Checks, reach_of_one_step
+from .borders import MAP_NAMES, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
@@ -31,6 +31,7 @@ from .sizes import ceil_div
 __all__ = [
     "Arguments",
     "LowerNode",
+    "Store",
     "arguments_for",
     "checks_of",
     "grid_of",
@@ -220,12 +221,16 @@ def _words(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, obj
     return {**_WORDS, **{each.name: type(each.name, (), {"__ptxmotion_struct__": each}) for each in structs}}
 
 
+#: Makes the statement that computes a pixel by a pixel function and stores it.
+Store: TypeAlias = "Callable[[PixelFunction], str]"
+
+
 def store_kernel(
     name: str,
     node: Node[Any],
     arguments: Arguments,
     regions: Sequence[PixelFunction],
-    body: Callable[[Callable[[PixelFunction], str]], Sequence[str]],
+    body: Callable[[Store], Sequence[str]],
     more: Sequence[Param] = (),
 ) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
     """A kernel in which each thread computes one pixel of a node, with its arguments.
@@ -294,10 +299,10 @@ def naive_node(node: Node[Any], name: str, options: Options) -> Launch:
     return Launch(kernel, grid_of(node, options.block), options.block, bound, (node,))
 
 
-def arguments_for(node: Node[Any]) -> Arguments:
-    """The arguments of a kernel of a node, without any yet. Names of its functions are reserved."""
-    words = ["x", "y", "value", "outside", node.operator.name, f"{node.operator.name}_at"]
-    return Arguments(*words, *(f"load_{access.param.name}" for access in node.accesses))
+def arguments_for(node: Node[Any], *functions: str) -> Arguments:
+    """The arguments of a kernel of a node, without any yet. No parameter gets the name of one of these functions."""
+    words = ["x", "y", "value", "outside", node.operator.name, f"{node.operator.name}_at", *functions]
+    return Arguments(*MAP_NAMES, *words, *(f"load_{access.param.name}" for access in node.accesses))
 
 
 def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode) -> Lowered:

@@ -10,6 +10,7 @@ from ..errors import DslError
 from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
+from .partitioning import isp, isp_warp
 
 __all__ = ["LOWERINGS", "lower"]
 
@@ -18,6 +19,8 @@ Lowering: TypeAlias = "Callable[[Graph, Options], Lowered]"
 #: By name: the lowering.
 LOWERINGS: dict[str, Lowering] = {
     "naive": naive,
+    "isp": isp,
+    "isp_warp": isp_warp,
 }
 
 

@@ -51,6 +51,19 @@ def test_writing_a_benchmark(tmp_path: Path) -> None:
     ], done.stderr
 
 
+def test_the_image_pipeline(tmp_path: Path) -> None:
+    assert unpack("images.md", tmp_path) == ["edges.py", "run_edges.py"]
+    search = os.pathsep.join([str(DOCS.parent / "typings"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PTXMOTION_CACHE": str(tmp_path), "PYTHONPATH": search}
+    done = subprocess.run(
+        [sys.executable, "run_edges.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert lines[0] == "(20, 70) float32" and lines[-1] == "True", done.stderr
+    assert "  output threshold: f32 70 x 20 = point threshold(gradient, limit)" in lines
+    assert "    regions: tl, tr, t, bl, br, b, l, r, body" in lines
+
+
 def test_the_cheat_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
