@@ -18,6 +18,7 @@ from ..errors import DslError, FunctionSource, source_of
 from ..kernel import Kernel
 from ..scope import Scope
 from .arrays import check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .compiling import compiler
 from .graph import Graph, graph_of
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
@@ -34,16 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["Compiled", "Pipeline", "compiler", "default_backend", "pipeline"]
-
-
-def compiler(flags: Sequence[str] = (), arch: str = "") -> Nvcc:
-    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, whose message says how to install it."""
-    from ...arch import DEFAULT_TARGET
-    from ...toolchain.tools import compile_cuda, find_tool
-
-    tool = find_tool("nvcc")
-    return Nvcc(compile_cuda, f"{tool.version} {tool.identity}", arch or DEFAULT_TARGET, tuple(flags))
+__all__ = ["Compiled", "Pipeline", "default_backend", "pipeline"]
 
 
 def default_backend() -> Backend:

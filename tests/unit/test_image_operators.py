@@ -21,7 +21,7 @@ from ptxmotion.dsl.image import (
     pipeline,
     point,
 )
-from ptxmotion.dsl.image.execution import compiler
+from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.emulator.backend import EmulatorBackend
 
 EXACT = ("-fmad=false",)
