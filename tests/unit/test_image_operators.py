@@ -204,6 +204,20 @@ def test_half_precision() -> None:
     assert np.array_equal(smooth.compile((3, 9), flags=EXACT)(array, backend=EmulatorBackend()), total)
 
 
+def test_loops_may_have_the_same_variable() -> None:
+    @local((5, 1))
+    def twice(src: Window[i32]) -> i32:
+        total: i32 = 0
+        for dx in range(-1, 2):
+            total += src[dx, 0]
+        for dx in range(-2, 3):
+            for step in range(1):
+                total += src[dx + step, 0] * 10
+        return total
+
+    assert twice.body.extents["src"].size == (5, 1)
+
+
 @local((3, 3))
 def corner_sum(src: Window[i32]) -> i32:
     return src[-1, -1] * 7 + src[0, 0] + src[1, 1] * 3
