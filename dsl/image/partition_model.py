@@ -20,17 +20,18 @@ Partitioning, equations 3 to 10, table I.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from .. import types as t
+from .borders import Checks
 from .compiling import compiler
 from .graph import Graph
 from .lowered import Launch, Lowered, Options
-from .lowering import LowerNode, lower_nodes, naive_node
-from .operators import Access, Image, InputImage, Node, ScalarInput
+from .lowering import LowerNode, checks_of, lower_nodes, naive_node
+from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
 from .partitioning import Axis, axes_of, isp_node, isp_warp_node
 from .windows import layout_of
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ..compilation import Nvcc
     from ..kernel import GeneratedKernel
 
-__all__ = ["Estimate", "KernelFigures", "RegionFigures", "estimate", "isp_model"]
+__all__ = ["Estimate", "KernelFigures", "RegionFigures", "estimate", "isp_model", "shrunk"]
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ def estimate(node: Node[Any], options: Options) -> Estimate | None:
         return None
     nvcc = options.nvcc or compiler()
     names = ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
-    small = _shrunk(node, options)
+    small = shrunk(node, options)
     return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
 
 
@@ -262,28 +263,42 @@ def _parts_of_axis(axis: Axis) -> list[_Part]:
 # --- a smaller image with the same regions ------------------------------------------------------------------------
 
 
-def _shrunk(node: Node[Any], options: Options) -> Node[Any]:
-    """The node for smaller images, in which blocks in the middle are left out. The blocks at the edges stay the same.
-
-    The node itself if it reads one image in two different ways.
-    """
+def shrunk(node: Node[Any], options: Options) -> Node[Any]:
+    """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
+    at the edges stay the same."""
     columns, rows = _parts(node, options)
     left_out = [_left_out(node, axis, parts) for axis, parts in ((0, columns), (1, rows))]
-    removed = [count * threads for count, threads in zip(left_out, options.block, strict=True)]
-    images: dict[Image[Any], InputImage[Any]] = {}
-    for access in node.accesses:
-        width, height = (
-            int(size) - less * centre.numerator // centre.denominator
-            for size, less, centre in zip(access.image.size, removed, access.centres, strict=True)
-        )
-        made: InputImage[Any] = InputImage(access.image.name, access.image.pixel, width, height)
-        if images.setdefault(access.image, made).size != made.size:
-            return node
+    while True:
+        small = _without(node, [count * threads for count, threads in zip(left_out, options.block, strict=True)])
+        # In an image that is much smaller than what is read, other maps of indices would be needed.
+        if small is not None and (not any(left_out) or _checks(small, options) == _checks(node, options)):
+            return small
+        left_out = [count // (2 * step) * step for count, step in zip(left_out, _steps(node), strict=True)]
+
+
+def _checks(node: Node[Any], options: Options) -> list[tuple[Checks, Checks]]:
+    return [checks_of(access, node, options) for access in node.accesses]
+
+
+def _without(node: Node[Any], removed: Sequence[int]) -> Node[Any] | None:
+    """The node without so many pixels along x and y. None if an image would have no pixel."""
+    #: By image and its smaller size: the smaller image. Accesses with different scales need images of different sizes.
+    images: dict[tuple[Image[Any], int, int], InputImage[Any]] = {}
+    arguments: list[Argument] = []
+    for argument in node.arguments:
+        if isinstance(argument, Access):
+            image = argument.image
+            width, height = (
+                int(size) - less * centre.numerator // centre.denominator
+                for size, less, centre in zip(image.size, removed, argument.centres, strict=True)
+            )
+            if width < 1 or height < 1:
+                return None
+            made: InputImage[Any] = InputImage(image.name, image.pixel, width, height)
+            argument = replace(argument, image=images.setdefault((image, width, height), made))
+        arguments.append(argument)
     space = replace(node.space, width=int(node.width) - removed[0], height=int(node.height) - removed[1])
-    arguments = tuple(
-        replace(each, image=images[each.image]) if isinstance(each, Access) else each for each in node.arguments
-    )
-    return Node(node.operator, arguments, space, node.place)
+    return Node(node.operator, tuple(arguments), space, node.place)
 
 
 def _left_out(node: Node[Any], axis: int, parts: list[_Part]) -> int:
@@ -291,6 +306,11 @@ def _left_out(node: Node[Any], axis: int, parts: list[_Part]) -> int:
     middle = [part for part in parts if not part.name]
     if not middle:
         return 0
-    # The centres of the blocks that remain must not move by a part of a pixel.
-    step = lcm(*(access.centres[axis].denominator for access in node.accesses))
+    step = _steps(node)[axis]
     return max(0, middle[0].stop - middle[0].start - 1) // step * step
+
+
+def _steps(node: Node[Any]) -> tuple[int, int]:
+    """The numbers of blocks that can be left out along x and y, so that no centre moves by a part of a pixel."""
+    x, y = (lcm(*(access.centres[axis].denominator for access in node.accesses)) for axis in (0, 1))
+    return x, y

@@ -126,6 +126,10 @@ def test_what_is_refused(allocations: list[tuple[int, ...]]) -> None:
         chain(DeviceArray(array), 1, out=(array, array))
     with pytest.raises(DslError, match=r"number factor is 0\.5, but i32 is expected"):
         chain(DeviceArray(array), 0.5)
+    device, other = DeviceArray(array), DeviceArray(np.zeros((4, 10), np.int32))
+    for out in [(device, other), (other, other)]:
+        with pytest.raises(DslError, match="an array of out= shares memory"):
+            chain(device, 1, out=out)
     assert not Launches.made and not allocations
 
 

@@ -10,7 +10,9 @@ from ptxmotion.dsl import f32, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Mask, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.lowered import Options
-from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate
+from ptxmotion.dsl.image.lowering import naive_node
+from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk
+from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 
 WEIGHTS = Mask(np.ones((3, 5), np.float32))
@@ -68,6 +70,35 @@ def test_images_are_shrunk_for_scales_too() -> None:
     assert found is not None
     for each in found.kernels:
         assert each.instructions == pytest.approx(whole_run(graph, each.lowering, options))
+
+
+@local((5, 3), (13, 1))
+def of_two(a: Window[f32], b: Window[f32]) -> f32:
+    total: f32 = 0.0
+    for dx in range(-2, 3):
+        for dy in range(-1, 2):
+            total += a[dx, dy]
+    for dx in range(-6, 7):
+        total += b[dx, 0]
+    return total
+
+
+@pytest.mark.parametrize(
+    "scales", [(Fraction(1), Fraction(1)), (Fraction(1), Fraction(1, 2)), (Fraction(3, 2), 2)], ids=str
+)
+def test_the_kernels_of_the_smaller_image_are_the_same(scales: tuple[Fraction, Fraction]) -> None:
+    @pipeline
+    def both(a: Image[f32], b: Image[f32]) -> Image[f32]:
+        first, second = (Accessor(each, Boundary.REPEAT, scale=by) for each, by in zip((a, b), scales, strict=True))
+        return of_two(first, second, space=IterationSpace(1000, 500))
+
+    for block in ((32, 8), (128, 1)):
+        (node,) = both.graph(1400, 700).nodes
+        small = shrunk(node, Options(block))
+        assert small.width * small.height < node.width * node.height
+        for lower_node in (naive_node, isp_node):
+            real, less = (lower_node(each, "kernel", Options(block)) for each in (node, small))
+            assert real.kernel.cuda == less.kernel.cuda
 
 
 def test_a_kernel_without_checks_is_not_estimated() -> None:
