@@ -156,8 +156,9 @@ class _Writer:
         if is_float:
             weights = weights.astype(np.float32) / np.float32(8)
         window = Mask(weights, skip_zeros=rng.random() < 0.3)
-        pixel = "v.x - v.y" if isinstance(image.pixel, types.Struct) else "v"
-        add = [f"v = {name}[dx, dy]"]
+        value = f"v{name}"  # a variable keeps the type of its first value
+        pixel = f"{value}.x - {value}.y" if isinstance(image.pixel, types.Struct) else value
+        add = [f"{value} = {name}[dx, dy]"]
         form = rng.choice(["mask", "domain", "loop", "table"])
         if form in ("mask", "table"):
             weight = "w" if form == "mask" else f"{mask}[dx, dy]"
