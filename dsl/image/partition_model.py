@@ -20,7 +20,7 @@ Partitioning, equations 3 to 10, table I.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..compilation import Nvcc
     from ..kernel import GeneratedKernel
 
-__all__ = ["Estimate", "KernelFigures", "RegionFigures", "estimate", "isp_model", "shrunk"]
+__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
 
 
 @dataclass(frozen=True)
@@ -109,24 +109,22 @@ _NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
     """One kernel for each operator, partitioned where the model expects a gain. The notes of a launch say why."""
-    chosen: list[str] = []
-    notes: list[tuple[str, ...]] = []
-    for node in graph.nodes:
-        found = estimate(node, options)
-        chosen.append(found.best.lowering if found else "naive")
-        notes.append(tuple(found.lines()) if found else ())
-
-    def fixed(other: Graph) -> Lowered:
-        """The same choices for another graph of the pipeline."""
-        by_node = dict(zip(other.nodes, chosen, strict=True))
-        lower: LowerNode = lambda node, name, each: _NODE_LOWERINGS[by_node[node]](node, name, each)  # noqa: E731
-        return replace(lower_nodes(other, "isp+m", options, lower), again=fixed)
-
-    made = fixed(graph)
+    found = [estimate(node, options) for node in graph.nodes]
+    made = by_choice(graph, options, [each.best.lowering if each else "naive" for each in found], "isp+m")
+    notes = [tuple(each.lines()) if each else () for each in found]
     launches = [
         replace(launch, notes=(*launch.notes, *more)) for launch, more in zip(made.launches, notes, strict=True)
     ]
     return replace(made, launches=tuple(launches))
+
+
+def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: str) -> Lowered:
+    """One kernel for each operator, by the lowering that ``lowerings`` has for its node: ``naive``, ``isp`` or
+    ``isp_warp``. ``name`` names the whole. The choices are kept for other sizes."""
+    chosen = dict(zip(graph.nodes, lowerings, strict=True))
+    lower: LowerNode = lambda node, kernel, each: _NODE_LOWERINGS[chosen[node]](node, kernel, each)  # noqa: E731
+    again: Callable[[Graph], Lowered] = lambda other: by_choice(other, options, lowerings, name)  # noqa: E731
+    return replace(lower_nodes(graph, name, options, lower), again=again)
 
 
 def estimate(node: Node[Any], options: Options) -> Estimate | None:
