@@ -99,7 +99,7 @@ class Machine:
         grid = global_operators.Words.of(case.pixel).blocks(pixels)
         partial, counter, out = (self.backend.allocate(size) for size in (16 * grid, 4, 16))
         self.backend.fill(counter, 0)
-        arguments = [np.int64(pixels), source, partial, counter, out]
+        arguments = [np.int32(pixels), source, partial, counter, out]
         packed = self.backend.pack(kernel, arguments)
         return self.backend.launch_call(kernel, (grid, 1, 1), (global_operators.BLOCK, 1, 1), 0, packed), out
 

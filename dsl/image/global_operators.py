@@ -25,7 +25,7 @@ from . import reduction_kernels as kernels
 from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam
 from .operators import Access, Image, IterationSpace, Node, Operator, caller
-from .sizes import ceil_div, largest, smallest
+from .sizes import largest
 from .windows import WindowExtent, pixel_type
 
 #: Words of the functions below, which `_typed` replaces.
@@ -49,9 +49,11 @@ __all__ = [
 BLOCK = 256
 #: Words that a thread loads before it combines them.
 UNROLL = 4
-#: At most so many blocks: 8 blocks of 256 threads on each of 132 multiprocessors. It does not depend on the machine,
-#: because the order of combining depends on it.
-MOST_BLOCKS = 1056
+#: The blocks that a multiprocessor holds at the same time.
+MOST_RESIDENT = 8
+#: At most so many blocks: what 132 multiprocessors hold. It does not depend on the machine, because the order of
+#: combining depends on it.
+MOST_BLOCKS = 132 * MOST_RESIDENT
 #: Bytes of the widest load.
 WORD = 16
 #: Bytes of shared memory that a histogram may take, and the most copies of it in a block.
@@ -158,7 +160,8 @@ class Reduction(GlobalOperator):
             **_move(self.value),
         }
         template = kernels.reduce_in_strides if self.commutative else kernels.reduce_in_order
-        return PythonKernel(template.function, (BLOCK,), name, constants)
+        bounds = (BLOCK, MOST_RESIDENT) if t.size_of(self.value) <= 8 else (BLOCK,)
+        return PythonKernel(template.function, bounds, name, constants)
 
     def _lift(self, pixel: t.Scalar | t.Struct) -> object:
         if self.lift is not None:
@@ -240,12 +243,17 @@ class Words:
             "REDUCE_UNROLL": UNROLL,
             "REDUCE_BLOCK": BLOCK,
             "REDUCE_WARPS": BLOCK // 32,
+            "REDUCE_STEPS": (BLOCK // 32).bit_length() - 1,
+            "REDUCE_SHARE": -(-MOST_BLOCKS // BLOCK),
         }
 
     def blocks(self, pixels: int) -> int:
-        """The blocks of a launch over ``pixels`` pixels: at least one, at most `MOST_BLOCKS`. A `Size` if ``pixels`` is
-        one."""
-        return largest(1, smallest(MOST_BLOCKS, ceil_div(pixels // self.per, BLOCK * UNROLL)))
+        """The blocks of a launch over ``pixels`` pixels, at most `MOST_BLOCKS`, all with nearly as many tiles. A `Size`
+        if ``pixels`` is one."""
+        tile = self.per * BLOCK * UNROLL
+        tiles = largest(1, (pixels + (tile - 1)) // tile)
+        rounds = (tiles + (MOST_BLOCKS - 1)) // MOST_BLOCKS
+        return (tiles + (rounds - 1)) // rounds
 
 
 def reduction(

@@ -1,7 +1,7 @@
 """The kernels of global operators: templates of the kernel language.
 
-One launch reduces a whole image. The pixels are divided into contiguous ranges, one for each block. A thread combines
-the pixels that it loads in registers, a block combines its threads by shuffles and one array in shared memory, and the
+One launch reduces a whole image. Tiles of words are dealt to the blocks in turn. A thread combines the pixels that it
+loads in registers, a block combines its threads by shuffles and one array in shared memory, and the
 block that ends last combines the values of all blocks. What is combined with what depends on the number of pixels and
 on the sizes of block and grid only, and not on the address of the image. So the result is the same in every run.
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from .. import (
     addr,
     atomic_add,
+    atomic_add_acq_rel,
     atomic_exch,
-    atomic_inc,
     blockIdx,
     const_ptr,
     device,
@@ -34,7 +34,6 @@ from .. import (
     shared,
     shfl_down_sync,
     syncthreads,
-    threadfence,
     threadIdx,
     u32,
     u64,
@@ -76,6 +75,10 @@ REDUCE_IDENTITY = 0.0
 #: Threads of a block, and its warps.
 REDUCE_BLOCK = 256
 REDUCE_WARPS = 8
+#: The logarithm of the number of warps.
+REDUCE_STEPS = 3
+#: At most so many blocks there are for each thread of a block.
+REDUCE_SHARE = 5
 #: The alignment of words: 1 if words are pixels.
 REDUCE_ALIGN = 16
 #: Whether words are loaded at all, and not single pixels.
@@ -142,35 +145,34 @@ def move_words(value: REDUCE_VALUE, lanes: i32) -> REDUCE_VALUE:
 
 
 @device(inline=True)
-def reduce_warp(value: REDUCE_VALUE) -> REDUCE_VALUE:
-    """The values of a warp combined in the order of the lanes. The result is right in lane 0."""
+def reduce_block(value: REDUCE_VALUE, turn: i32) -> REDUCE_VALUE:
+    """The values of a block combined in the order of the threads. The result is right in thread 0.
+
+    All threads call it, with a ``turn`` of 0 and 1 alternately: a call may begin while warp 0 still reads the values of
+    the last one.
+    """
+    warps = shared(REDUCE_VALUE, 2, REDUCE_WARPS)
+    thread: i32 = threadIdx.x
     for step in unroll(range(5)):
         value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
-    return value
-
-
-@device(inline=True)
-def reduce_block(value: REDUCE_VALUE) -> REDUCE_VALUE:
-    """The values of a block combined in the order of the threads. The result is right in thread 0. It has two
-    barriers; all threads call it."""
-    warps = shared(REDUCE_VALUE, REDUCE_WARPS)
-    thread: i32 = threadIdx.x
-    value = reduce_warp(value)
-    syncthreads()  # the last call may still read `warps`
     if thread % 32 == 0:
-        warps[thread // 32] = value
+        warps[turn, thread // 32] = value
     syncthreads()
     if thread < 32:
-        value = REDUCE_identity()
-        if thread < REDUCE_WARPS:
-            value = warps[thread]
-        value = reduce_warp(value)
+        value = warps[turn, thread % REDUCE_WARPS]
+        for step in unroll(range(REDUCE_STEPS)):
+            value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
     return value
 
 
 @device(inline=True)
 def reduce_grid(
-    value: REDUCE_VALUE, pixels: i64, partial: ptr[REDUCE_VALUE], counter: ptr[u32], result: ptr[REDUCE_RESULT]
+    value: REDUCE_VALUE,
+    turn: i32,
+    pixels: i32,
+    partial: ptr[REDUCE_VALUE],
+    counter: ptr[u32],
+    result: ptr[REDUCE_RESULT],
 ) -> None:
     """Combine the values of thread 0 of all blocks, in the order of the blocks, and store the result.
 
@@ -178,25 +180,25 @@ def reduce_grid(
     """
     last = shared(i32, 1)
     thread: i32 = threadIdx.x
-    if gridDim.x == 1:
+    blocks: i32 = gridDim.x
+    if blocks == 1:
         if thread == 0:
             result[0] = REDUCE_finish(value, pixels)
         return
     if thread == 0:
         partial[blockIdx.x] = value
-        threadfence()
-        last[0] = i32(atomic_inc(counter, gridDim.x - 1) == gridDim.x - 1)
-        threadfence()
+        last[0] = i32(atomic_add_acq_rel(counter, 1) == gridDim.x - 1)
     syncthreads()
     if last[0] == 0:
         return
-    blocks: i32 = gridDim.x
-    each = (blocks + REDUCE_BLOCK - 1) // REDUCE_BLOCK
     total = REDUCE_identity()
-    for i in range(thread * each, min((thread + 1) * each, blocks)):
-        total = REDUCE_combine(total, partial[i])
-    total = reduce_block(total)
+    first = thread * REDUCE_SHARE
+    for i in unroll(range(REDUCE_SHARE)):
+        if first + i < blocks:
+            total = REDUCE_combine(total, partial[first + i])
+    total = reduce_block(total, turn)
     if thread == 0:
+        counter[0] = 0
         result[0] = REDUCE_finish(total, pixels)
 
 
@@ -215,7 +217,7 @@ def add_word(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
 
 
 @device(inline=True)
-def add_pixels(total: REDUCE_VALUE, source: const_ptr[REDUCE_PIXEL], word: i64) -> REDUCE_VALUE:
+def add_pixels(total: REDUCE_VALUE, source: const_ptr[REDUCE_PIXEL], word: u32) -> REDUCE_VALUE:
     """The same for the word with this number in an image that does not begin at a multiple of the size of words."""
     for i in range(REDUCE_PER):
         total = REDUCE_combine(total, REDUCE_lift(source[word * REDUCE_PER + i]))
@@ -235,7 +237,7 @@ def count_pixel(pixel: REDUCE_PIXEL, counts: ptr[u32]) -> None:
 
 @kernel
 def reduce_in_strides(
-    pixels: i64,
+    pixels: i32,
     source: const_ptr[REDUCE_PIXEL],
     partial: ptr[REDUCE_VALUE],
     counter: ptr[u32],
@@ -243,39 +245,40 @@ def reduce_in_strides(
 ) -> None:
     """Reduce ``pixels`` pixels with a commutative operator. Neighbouring threads load neighbouring words."""
     thread: i32 = threadIdx.x
-    whole: i64 = pixels // REDUCE_PER
+    tile = REDUCE_BLOCK * REDUCE_UNROLL
+    step: u32 = gridDim.x * tile
+    whole = u32(pixels) // REDUCE_PER
     words = pointer_cast(REDUCE_WORD, source)
-    each: i64 = (whole + gridDim.x - 1) // gridDim.x
-    at: i64 = blockIdx.x * each
-    end: i64 = min(at + each, whole)
-    at += thread
+    at: u32 = blockIdx.x * tile + thread
     total = REDUCE_identity()
     if whole_words(source):
         chunk = local(REDUCE_WORD, REDUCE_UNROLL)
-        while at + (REDUCE_UNROLL - 1) * REDUCE_BLOCK < end:
+        while at + (REDUCE_UNROLL - 1) * REDUCE_BLOCK < whole:
             for u in unroll(range(REDUCE_UNROLL)):
                 chunk[u] = words[at + u * REDUCE_BLOCK]
             for u in unroll(range(REDUCE_UNROLL)):
                 total = add_word(total, chunk[u])
-            at += REDUCE_UNROLL * REDUCE_BLOCK
+            at += step
         for u in unroll(range(REDUCE_UNROLL)):
-            if at + u * REDUCE_BLOCK < end:
+            if at + u * REDUCE_BLOCK < whole:
                 chunk[u] = words[at + u * REDUCE_BLOCK]
         for u in unroll(range(REDUCE_UNROLL)):
-            if at + u * REDUCE_BLOCK < end:
+            if at + u * REDUCE_BLOCK < whole:
                 total = add_word(total, chunk[u])
     else:
-        while at < end:
-            total = add_pixels(total, source, at)
-            at += REDUCE_BLOCK
-    if blockIdx.x == 0 and whole * REDUCE_PER + thread < pixels:
+        while at < whole:
+            for u in range(REDUCE_UNROLL):
+                if at + u * REDUCE_BLOCK < whole:
+                    total = add_pixels(total, source, at + u * REDUCE_BLOCK)
+            at += step
+    if blockIdx.x == 0 and whole * REDUCE_PER + thread < u32(pixels):
         total = REDUCE_combine(total, REDUCE_lift(source[whole * REDUCE_PER + thread]))
-    reduce_grid(reduce_block(total), pixels, partial, counter, result)
+    reduce_grid(reduce_block(total, 0), 1, pixels, partial, counter, result)
 
 
 @kernel
 def reduce_in_order(
-    pixels: i64,
+    pixels: i32,
     source: const_ptr[REDUCE_PIXEL],
     partial: ptr[REDUCE_VALUE],
     counter: ptr[u32],
@@ -285,12 +288,15 @@ def reduce_in_order(
     right. A thread loads consecutive words, and a block combines its threads once for each tile."""
     thread: i32 = threadIdx.x
     tile = REDUCE_BLOCK * REDUCE_UNROLL
-    whole: i64 = pixels // REDUCE_PER
+    whole = u32(pixels) // REDUCE_PER
     words = pointer_cast(REDUCE_WORD, source)
-    tiles: i64 = (whole + tile - 1) // tile
-    each: i64 = (tiles + gridDim.x - 1) // gridDim.x
-    at: i64 = blockIdx.x * each * tile
-    end: i64 = min(at + each * tile, whole)
+    tiles = (whole + tile - 1) // tile
+    blocks = gridDim.x
+    block = blockIdx.x
+    each = (tiles + blocks - 1) // blocks
+    at = min(block * each, tiles) * tile
+    end = min(at + each * tile, whole)
+    turn = 0
     aligned = whole_words(source)
     running = REDUCE_identity()
     while at < end:
@@ -299,17 +305,18 @@ def reduce_in_order(
             word = at + thread * REDUCE_UNROLL + u
             if word < end:
                 total = add_word(total, words[word]) if aligned else add_pixels(total, source, word)
-        running = REDUCE_combine(running, reduce_block(total))
+        running = REDUCE_combine(running, reduce_block(total, turn))
+        turn = 1 - turn
         at += tile
-    if blockIdx.x == gridDim.x - 1:
-        for i in range(whole * REDUCE_PER, pixels):
+    if block == blocks - 1:
+        for i in range(whole * REDUCE_PER, u32(pixels)):
             running = REDUCE_combine(running, REDUCE_lift(source[i]))
-    reduce_grid(running, pixels, partial, counter, result)
+    reduce_grid(running, turn, pixels, partial, counter, result)
 
 
 @kernel
 def histogram_of_pixels(
-    pixels: i64, source: const_ptr[REDUCE_PIXEL], totals: ptr[u32], counter: ptr[u32], result: ptr[u32]
+    pixels: i32, source: const_ptr[REDUCE_PIXEL], totals: ptr[u32], counter: ptr[u32], result: ptr[u32]
 ) -> None:
     """Count the pixels of each bin. Pixels whose bin is outside of 0 … REDUCE_BINS - 1 are not counted.
 
@@ -323,14 +330,12 @@ def histogram_of_pixels(
         counts[i // REDUCE_BINS, i % REDUCE_BINS] = 0
     syncthreads()
     mine = addr(counts[thread % REDUCE_COPIES, 0])
-    whole: i64 = pixels // REDUCE_PER
+    step: u32 = gridDim.x * REDUCE_BLOCK
+    whole = u32(pixels) // REDUCE_PER
     words = pointer_cast(REDUCE_WORD, source)
     aligned = whole_words(source)
-    each: i64 = (whole + gridDim.x - 1) // gridDim.x
-    at: i64 = blockIdx.x * each
-    end: i64 = min(at + each, whole)
-    at += thread
-    while at < end:
+    at: u32 = blockIdx.x * REDUCE_BLOCK + thread
+    while at < whole:
         if aligned:
             word = words[at]
             for i in unroll(range(REDUCE_PER)):
@@ -338,8 +343,8 @@ def histogram_of_pixels(
         else:
             for i in range(REDUCE_PER):
                 count_pixel(source[at * REDUCE_PER + i], mine)
-        at += REDUCE_BLOCK
-    if blockIdx.x == 0 and whole * REDUCE_PER + thread < pixels:
+        at += step
+    if blockIdx.x == 0 and whole * REDUCE_PER + thread < u32(pixels):
         count_pixel(source[whole * REDUCE_PER + thread], mine)
     syncthreads()
     for i in range(thread, REDUCE_BINS, REDUCE_BLOCK):
@@ -348,12 +353,12 @@ def histogram_of_pixels(
             total += counts[k, i]
         if total != 0:
             atomic_add(totals + i, total)
-    threadfence()
     syncthreads()
     if thread == 0:
-        last[0] = i32(atomic_inc(counter, gridDim.x - 1) == gridDim.x - 1)
-        threadfence()
+        last[0] = i32(atomic_add_acq_rel(counter, 1) == gridDim.x - 1)
     syncthreads()
     if last[0] != 0:
+        if thread == 0:
+            counter[0] = 0
         for i in range(thread, REDUCE_BINS, REDUCE_BLOCK):
             result[i] = atomic_exch(totals + i, 0)

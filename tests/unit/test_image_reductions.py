@@ -13,6 +13,7 @@ from ptxmotion.dsl.image import LOWERINGS, Image, lower, pipeline, point
 from ptxmotion.dsl.image.global_operators import (
     BLOCK,
     MOST_BLOCKS,
+    UNROLL,
     Histogram,
     Reduction,
     Words,
@@ -72,7 +73,7 @@ def run(
     if is_histogram:
         backend.fill(memory, 0)
     out = backend.allocate(4 * operator.bins if is_histogram else 16)
-    arguments = [np.int64(pixels), np.uint64(source.address + skip * t.size_of(element)), memory, counter, out]
+    arguments = [np.int32(pixels), np.uint64(source.address + skip * t.size_of(element)), memory, counter, out]
     backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, arguments)
     assert backend.read(counter, np.dtype(np.uint32), 1)[0] == 0
     assert not backend.findings
@@ -122,30 +123,28 @@ def tree(values: NDArray[Any]) -> Any:
 
 def block_of(values: NDArray[Any]) -> Any:
     """The sum of the values of the threads of a block, in the documented order."""
-    warps = np.array([tree(warp) for warp in values.reshape(-1, 32)], values.dtype)
-    return tree(np.concatenate([warps, np.zeros(32 - len(warps), values.dtype)]))
+    return tree(np.array([tree(warp) for warp in values.reshape(-1, 32)], values.dtype))
 
 
 def documented_sum(image: NDArray[np.float32]) -> np.float32:
     """The sum in the documented order, written again with NumPy."""
-    per = 4
+    per, tile = 4, BLOCK * UNROLL
     grid = Words.of(t.F32).blocks(len(image))
     whole = len(image) // per
-    each = -(-whole // grid)
     partial = np.zeros(grid, np.float32)
     for block in range(grid):
-        first, end = block * each, min((block + 1) * each, whole)
         threads = np.zeros(BLOCK, np.float32)
-        for thread in range(BLOCK):
-            for word in range(first + thread, end, BLOCK):
+        for first in range(block * tile, whole, grid * tile):
+            for word in range(first, min(first + tile, whole)):
                 for pixel in image[word * per : word * per + per]:
-                    threads[thread] += pixel
-            if block == 0 and whole * per + thread < len(image):
-                threads[thread] += image[whole * per + thread]
+                    threads[(word - first) % BLOCK] += pixel
+        if block == 0:
+            rest = image[whole * per :]
+            threads[: len(rest)] += rest
         partial[block] = block_of(threads)
     if grid == 1:
         return partial[0]
-    share = -(-grid // BLOCK)
+    share = -(-MOST_BLOCKS // BLOCK)
     threads = np.zeros(BLOCK, np.float32)
     for thread in range(BLOCK):
         for value in partial[thread * share : thread * share + share]:
@@ -232,7 +231,8 @@ def test_blocks_are_few_for_small_images_and_bounded_for_large_ones() -> None:
     words = Words.of(t.F32)
     assert words.blocks(0) == words.blocks(4096) == 1
     assert words.blocks(4096 + 4) == 2
-    assert words.blocks(1 << 30) == MOST_BLOCKS
+    assert words.blocks(4096 * (MOST_BLOCKS + 1)) == MOST_BLOCKS // 2 + 1
+    assert words.blocks(1 << 30) <= MOST_BLOCKS
 
 
 def test_words_of_pixels_that_do_not_divide_them() -> None:
