@@ -10,7 +10,18 @@ from .host_language import *  # noqa: F403
 from .host_language import __all__ as _host_language
 from .intrinsics import *  # noqa: F403
 from .intrinsics import __all__ as _intrinsics
-from .kernel import CudaKernel, Kernel, PtxSource, PythonKernel, cuda_source, device, kernel, ptx_source
+from .kernel import (
+    CudaKernel,
+    Kernel,
+    PtxSource,
+    PythonKernel,
+    cuda_source,
+    device,
+    device_from_text,
+    kernel,
+    kernel_from_text,
+    ptx_source,
+)
 from .language import *  # noqa: F403
 from .language import __all__ as _language
 from .program import Program, program, program_from_text
@@ -25,7 +36,9 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "PythonKernel",
     "cuda_source",
     "device",
+    "device_from_text",
     "kernel",
+    "kernel_from_text",
     "program",
     "program_from_text",
     "ptx_source",

@@ -308,7 +308,7 @@ def _atomic(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Ca
         # CUDA has only the unsigned operation. In two's complement its result has the same bits.
         inside = ", ".join(cast_to(value, t.U64).text for value in values)
         return Expr(f"(long long){function}((unsigned long long *){pointer.at(UNARY)}, {inside})", target, UNARY)
-    return Expr(f"{function}({', '.join([pointer.text, *(value.text for value in values)])})", target)
+    return Expr(f"{function}({', '.join([pointer.text, *(value.text for value in values), *row.last])})", target)
 
 
 def _shuffle(ex: Expressions, row: Intrinsic, arguments: list[Expr], node: ast.Call) -> Expr:

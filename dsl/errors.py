@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["DslError", "FunctionSource", "Place", "source_of"]
+__all__ = ["DslError", "FunctionSource", "Place", "source_from_text", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +101,16 @@ def source_of(function: Callable[..., Any]) -> FunctionSource:
         place = Place(code.co_filename, code.co_firstlineno, indent + 1, plain[0])
         raise DslError("only a function written with `def` can be compiled", place)
     return FunctionSource(code.co_filename, code.co_firstlineno, plain, indent, body[0])
+
+
+def source_from_text(text: str, file: str) -> FunctionSource:
+    """The source of the one function that ``text`` defines. ``file`` is the name of the text in messages. Raises
+    `DslError`."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as why:
+        raise DslError(f"{file}: {why}") from None
+    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
+    if len(functions) != 1:
+        raise DslError(f"{file} has {len(functions)} functions instead of one")
+    return FunctionSource(file, 1, tuple(text.splitlines()), 0, functions[0])

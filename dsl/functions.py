@@ -12,7 +12,7 @@ from .errors import DslError, FunctionSource, source_of
 from .language import type_from
 from .scope import Scope
 
-__all__ = ["DeviceFunction", "Param", "Signature", "signature_of"]
+__all__ = ["DeviceFunction", "GeneratedFunction", "Param", "Signature", "signature_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class DeviceFunction:
     """The result of `device`. ``inline`` is None if nvcc decides about inlining."""
 
     def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
-        self.function = function
+        self.function: Callable[..., Any] | None = function
         self.name = function.__name__
         self.inline = inline
         self.__doc__ = function.__doc__
@@ -45,10 +45,39 @@ class DeviceFunction:
         raise DslError(f"{self.name} is a @device function: only kernels can call it")
 
     def source(self) -> FunctionSource:
+        assert self.function is not None
         return source_of(self.function)
 
     def scope(self, constants: Mapping[str, object]) -> Scope:
         return Scope(self.function, constants)
+
+
+class GeneratedFunction(DeviceFunction):
+    """A device function that is given as a syntax tree, for example by `kernel.device_from_text`.
+
+    ``names`` maps names of the tree to objects. The other names are those that ``function`` captures, or only Python's
+    builtins if it is None.
+    """
+
+    def __init__(
+        self,
+        source: FunctionSource,
+        names: Mapping[str, object],
+        inline: bool | None = None,
+        function: Callable[..., Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.name = source.tree.name
+        self.inline = inline
+        self.names = dict(names)
+        self._source = source
+        self.__doc__ = ast.get_docstring(source.tree)
+
+    def source(self) -> FunctionSource:
+        return self._source
+
+    def scope(self, constants: Mapping[str, object]) -> Scope:
+        return Scope(self.function, {**constants, **self.names})
 
 
 def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:

@@ -37,13 +37,14 @@ class Overload:
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
     """A row. ``arity`` is the least and greatest number of arguments. ``spellings`` gives the C name for each type, for
-    rules other than ``fixed``."""
+    rules other than ``fixed``. ``last`` are arguments that the C function has at the end."""
 
     name: str
     rule: str
     arity: tuple[int, int]
     spellings: tuple[tuple[Scalar, str], ...] = ()
     overloads: tuple[Overload, ...] = ()
+    last: tuple[str, ...] = ()
 
     def spelling(self, type: Scalar) -> str | None:
         return dict(self.spellings).get(type)
@@ -240,6 +241,16 @@ atomic_or = _update("atomic_or", "atomicOr", I32, U32, I64, U64)
 atomic_xor = _update("atomic_xor", "atomicXor", I32, U32, I64, U64)
 atomic_inc = _update("atomic_inc", "atomicInc", U32)
 atomic_dec = _update("atomic_dec", "atomicDec", U32)
+
+
+def _ordered() -> Callable[[ptr[T] | Array[T], T], T]:
+    last = ("__NV_ATOMIC_ACQ_REL", "__NV_THREAD_SCOPE_DEVICE")
+    spellings = ((U32, "__nv_atomic_fetch_add"), (U64, "__nv_atomic_fetch_add"))
+    return _row(Intrinsic("atomic_add_acq_rel", "atomic", (2, 2), spellings, last=last))
+
+
+# It orders all accesses before it and after it, like a fence on either side, and costs less.
+atomic_add_acq_rel = _ordered()
 
 
 def _cas() -> Callable[[ptr[T] | Array[T], T, T], T]:

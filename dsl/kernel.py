@@ -5,6 +5,7 @@ Guarantees: a kernel is translated once, when its code is first used. A kernel h
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, overlo
 
 from . import types as t
 from .compilation import Nvcc
-from .errors import DslError, FunctionSource, source_of
-from .functions import DeviceFunction, Param, Signature, signature_of
+from .errors import DslError, FunctionSource, source_from_text, source_of
+from .functions import DeviceFunction, GeneratedFunction, Param, Signature, signature_of
 from .language import type_from
 from .scope import Scope
 from .unit import RESERVED, Unit, c_string
@@ -26,7 +27,19 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
-__all__ = ["CudaKernel", "Kernel", "PtxSource", "PythonKernel", "cuda_source", "device", "kernel", "ptx_source"]
+__all__ = [
+    "CudaKernel",
+    "GeneratedKernel",
+    "Kernel",
+    "PtxSource",
+    "PythonKernel",
+    "cuda_source",
+    "device",
+    "device_from_text",
+    "kernel",
+    "kernel_from_text",
+    "ptx_source",
+]
 
 
 class Kernel(Generic[P]):
@@ -100,11 +113,15 @@ class PythonKernel(Kernel[P]):
         """The Python source."""
         return source_of(self.function)
 
+    @property
+    def scope(self) -> Scope:
+        """The objects that its names refer to."""
+        return Scope(self.function, self.constants)
+
     @cached_property
     def signature(self) -> Signature:
         """The parameters, from the annotations."""
-        scope = Scope(self.function, self.constants)
-        signature = signature_of(self.source, scope, self.name)
+        signature = signature_of(self.source, self.scope, self.name)
         if not isinstance(signature.result, t.Void):
             message = "a kernel cannot return a value: write its results through a ptr[...]"
             raise self.source.error(message, self.source.tree)
@@ -120,10 +137,10 @@ class PythonKernel(Kernel[P]):
     def _translated(self) -> tuple[str, str]:
         from .statements import translate
 
-        unit = Unit(translate, self.constants)
+        unit = Unit(translate, self.constants, self.name)
         bounds = f"__launch_bounds__({', '.join(map(str, self.bounds))}) " if self.bounds else ""
         head = f'extern "C" __global__ void {bounds}{self.name}'
-        lines = translate(self.source, Scope(self.function, self.constants), unit, self.signature, head)
+        lines = translate(self.source, self.scope, unit, self.signature, head)
         return unit.text(lines, lines=False), unit.text(lines, lines=True)
 
     @property
@@ -142,6 +159,35 @@ class PythonKernel(Kernel[P]):
     def reads_and_writes(self) -> tuple[frozenset[int], frozenset[int]]:
         pointers = {at: p.type for at, p in enumerate(self.params) if isinstance(p.type, t.Pointer)}
         return frozenset(pointers), frozenset(at for at, type in pointers.items() if not type.const)
+
+
+class GeneratedKernel(PythonKernel[...]):
+    """A kernel that is given as the text of a Python function, by `kernel_from_text`."""
+
+    def __init__(self, source: FunctionSource, names: Mapping[str, object], bounds: tuple[int, ...] = ()) -> None:
+        Kernel.__init__(self, source.tree.name, None)
+        self.bounds = bounds
+        self.constants = {}
+        self.names = dict(names)
+        self._source = source
+        self.__doc__ = ast.get_docstring(source.tree)
+        self.__name__ = self.name
+
+    @property
+    def source(self) -> FunctionSource:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._source
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(None, self.names)
+
+    @property
+    def python(self) -> str:
+        """The kernel as Python."""
+        return ast.unparse(self._source.tree) + "\n"
+
+    def with_constants(self, name: str = "", **constants: object) -> PythonKernel[...]:
+        raise DslError(f"{self.name} was made from text: make it again with other names")
 
 
 class CudaKernel(Kernel[P]):
@@ -205,6 +251,24 @@ def device(function: Callable[..., Any] | None = None, *, inline: bool | None = 
     if function is None:
         return lambda given: DeviceFunction(given, inline)  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType, reportUnknownArgumentType]
     return DeviceFunction(function, inline)
+
+
+def kernel_from_text(
+    text: str, names: Mapping[str, object], *, max_threads: int = 0, file: str = "<kernel>"
+) -> GeneratedKernel:
+    """A kernel from the text of its function, for programs that generate kernels.
+
+    ``names`` holds everything that the text mentions, except Python's builtins. ``file`` is the name of the text in
+    messages. Raises `DslError`.
+    """
+    return GeneratedKernel(source_from_text(text, file), names, (max_threads,) if max_threads else ())
+
+
+def device_from_text(
+    text: str, names: Mapping[str, object], *, inline: bool | None = None, file: str = "<device function>"
+) -> GeneratedFunction:
+    """A device function from the text of its function, as `kernel_from_text`."""
+    return GeneratedFunction(source_from_text(text, file), names, inline)
 
 
 def cuda_source(

@@ -6,14 +6,13 @@ even if the run fails. Scalars are converted to the kernel's parameter types and
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec
 
 from .backend import Backend
 from .compilation import Nvcc
-from .errors import DslError, FunctionSource, source_of
+from .errors import DslError, FunctionSource, source_from_text, source_of
 from .host_cfg import EffectsOf, HostCfg, declared_effects
 from .host_program import HostProgram
 from .kernel import Kernel
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-__all__ = ["Program", "program", "program_from_text"]
+__all__ = ["GeneratedProgram", "Program", "program", "program_from_text"]
 
 
 class Program(Generic[P]):
@@ -92,16 +91,23 @@ def program(function: Callable[P, None]) -> Program[P]:
 def program_from_text(text: str, namespace: Mapping[str, Any], file: str = "<program>") -> HostProgram:
     """A host program from the text of its function, for example from `HostProgram.to_python`. ``namespace`` holds the
     objects that it captures. Raises `DslError`."""
-    import ast
-
     from .host_parser import parse_program
 
-    try:
-        body = ast.parse(text).body
-    except SyntaxError as why:
-        raise DslError(f"{file}: {why}") from None
-    functions = [node for node in body if isinstance(node, ast.FunctionDef)]
-    if len(functions) != 1:
-        raise DslError(f"{file} has {len(functions)} functions instead of one")
-    source = FunctionSource(file, 1, tuple(text.splitlines()), 0, functions[0])
-    return parse_program(source, Scope(inspect.isfunction, dict(namespace)))
+    return parse_program(source_from_text(text, file), Scope(None, namespace))
+
+
+class GeneratedProgram(Program[...]):
+    """A host program as a `Program`, so that it can be run, measured and fused like one of a Python function."""
+
+    def __init__(self, host: HostProgram) -> None:
+        self.name = host.name
+        self.__doc__ = host.doc
+        self._host = host
+
+    @property
+    def host(self) -> HostProgram:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._host
+
+    @property
+    def source(self) -> FunctionSource:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return source_from_text(self.to_python(), f"<{self.name}>")

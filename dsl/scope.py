@@ -27,9 +27,11 @@ MISSING = _Missing()
 
 
 class Scope:
-    """The scope of ``function``. ``constants`` maps names to values that replace the captured ones."""
+    """The scope of ``function``. ``constants`` maps names to values that replace the captured ones.
 
-    def __init__(self, function: Callable[..., Any], constants: Mapping[str, object] | None = None) -> None:
+    Without a function the scope consists of ``constants`` and Python's builtins."""
+
+    def __init__(self, function: Callable[..., Any] | None, constants: Mapping[str, object] | None = None) -> None:
         self.constants = dict(constants or {})
         self._globals: dict[str, Any] = getattr(function, "__globals__", {})
         code: python_types.CodeType | None = getattr(function, "__code__", None)

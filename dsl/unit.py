@@ -52,10 +52,11 @@ Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], 
 
 class Unit:
     """Collects what a kernel needs. ``translate`` translates a device function. ``constants`` replace captured names in
-    every function of the unit."""
+    every function of the unit. ``kernel`` is the name of the kernel; no device function gets it."""
 
-    def __init__(self, translate: Translate, constants: Mapping[str, object] | None = None) -> None:
+    def __init__(self, translate: Translate, constants: Mapping[str, object] | None = None, kernel: str = "") -> None:
         self._translate = translate
+        self.kernel = kernel
         self.constants = dict(constants or {})
         self.headers: set[str] = set()
         #: By name: the structs that the kernel uses.
@@ -142,7 +143,7 @@ class Unit:
             return self._signatures[function]
         source = function.source()
         scope = function.scope(self.constants)
-        taken = {signature.name for signature in self._signatures.values()}
+        taken = {self.kernel, *(signature.name for signature in self._signatures.values())}
         name = function.name
         while name in taken or name in RESERVED or name in self.intrinsic_names:
             name += "_"

@@ -51,6 +51,27 @@ def test_writing_a_benchmark(tmp_path: Path) -> None:
     ], done.stderr
 
 
+def test_the_image_pipeline(tmp_path: Path) -> None:
+    assert unpack("images.md", tmp_path) == ["edges.py", "run_edges.py", "statistics_of_pixels.py"]
+    search = os.pathsep.join([str(DOCS.parent / "typings"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PTXMOTION_CACHE": str(tmp_path), "PYTHONPATH": search}
+
+    def output(name: str) -> list[str]:
+        command = [sys.executable, name]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+
+    image = np.random.default_rng(0).integers(0, 256, (30, 50), np.uint8)
+    share = np.float32((image > 200).sum()) / np.float32(image.size)
+    expected = np.float32(image.sum()) / np.float32(image.size), share, np.bincount(image.ravel() // 16)
+    assert " ".join(output("statistics_of_pixels.py")) == " ".join(str(each) for each in expected)
+    lines = output("run_edges.py")
+    assert lines[0] == "(20, 70) float32" and lines[-1] == "True"
+    assert "  output threshold: f32 70 x 20 = point threshold(gradient, limit)" in lines
+    assert "    regions: tl, tr, t, bl, br, b, l, r, body" in lines
+
+
 def test_the_cheat_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 

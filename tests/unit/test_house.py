@@ -21,15 +21,19 @@ MAY_SEE = {
     "transforms": {"ptx", "analysis", "dsl"},
     "versions": {"ptx", "analysis", "transforms"},
     "dsl": {"ptx"},
+    "dsl.image": {"ptx", "dsl", "emulator", "toolchain", "harness", "runtime"},
     "emulator": {"ptx"},
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "compiler": {"", "ptx", "toolchain"},
     "runtime": {"ptx", "emulator", "toolchain", "harness"},
-    "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
-    "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime", "suites"},
+    "suites": {"", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness"},
+    "programs": {
+        *("", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness", "runtime"),
+        "suites",
+    },
     "cli": {
-        *("", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime"),
+        *("", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness", "runtime"),
         *("suites", "programs", "compiler"),
     },
     "__main__": {"cli"},
@@ -78,8 +82,12 @@ def modules() -> Iterator[tuple[str, Path]]:
 
 
 def room_of(module: str) -> str:
-    """The top folder of a module. A module of the root belongs to the root, unless it is a leaf."""
-    top = module.split(".")[0]
+    """The top folder of a module, or a folder in it that has a row of its own.
+
+    A module of the root belongs to the root, unless it is a leaf."""
+    top, *rest = module.split(".")
+    if rest and f"{top}.{rest[0]}" in MAY_SEE:
+        return f"{top}.{rest[0]}"
     return top if top in MAY_SEE or top in LEAVES else ""
 
 

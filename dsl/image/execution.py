@@ -1,0 +1,350 @@
+"""Pipelines that run: `pipeline` makes one of a Python function; a call compiles it and computes arrays.
+
+NumPy arrays are copied to a backend: a GPU if there is one, otherwise the emulator. Arrays of CuPy, PyTorch and others
+on a GPU are read where they are, on the current stream of their library, and results are arrays of the same library.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+
+from .. import types as t
+from ..compilation import Nvcc
+from ..errors import DslError, FunctionSource, source_of
+from ..kernel import Kernel
+from ..scope import Scope
+from .arrays import bytes_like, check_apart, check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .compiling import compiler
+from .graph import Graph, graph_of
+from .lowered import KernelArgument, Lowered, Options
+from .lowerings import lower
+from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
+from .sizes import Size
+from .windows import layout_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..backend import Backend
+    from ..run import Loaded
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+__all__ = ["Compiled", "Pipeline", "default_backend", "pipeline"]
+
+
+def default_backend() -> Backend:
+    """The GPU if it can be used, otherwise the emulator."""
+    from ...harness.machine import MachineMissing
+
+    try:
+        from ...harness.cuda import CudaBackend
+
+        return CudaBackend()
+    except MachineMissing:
+        from ...emulator.backend import EmulatorBackend
+
+        return EmulatorBackend()
+
+
+class Compiled:
+    """A lowered pipeline for images of fixed sizes, with its compiler. Kernels are compiled when they are needed."""
+
+    def __init__(self, lowered: Lowered, nvcc: Nvcc) -> None:
+        self.lowered = lowered
+        self.nvcc = nvcc
+        #: By the number of the device: the kernels of the launches.
+        self._on_device: dict[int, list[Any]] = {}
+        self._loaded: tuple[Backend, Loaded] | None = None
+
+    @property
+    def graph(self) -> Graph:
+        return self.lowered.graph
+
+    @property
+    def cuda(self) -> str:
+        """The CUDA C++ of all kernels."""
+        return self.lowered.cuda
+
+    @cached_property
+    def ptx(self) -> dict[str, str]:
+        """The PTX of each kernel by its name. Raises `DslError`."""
+        return {name: kernel.ptx(self.nvcc) for name, kernel in self.lowered.kernels.items()}
+
+    def __call__(self, *arguments: Any, out: Any = None, backend: Backend | None = None) -> Any:
+        """Compute the outputs for images and numbers, in the order of the pipeline's parameters.
+
+        ``out``: the array, or a tuple of arrays, for the results. ``backend`` runs NumPy arrays. The result is an
+        array, or a tuple if the pipeline has several outputs.
+        """
+        arrays, numbers = self._split(arguments)
+        outputs = self._outputs(out)
+        library = library_of([*arrays, *outputs])
+        for image, array in zip(self.graph.inputs, arrays, strict=True):
+            check_array(array, image.pixel, f"image {image.name}", image.size)
+        for image, array in zip(self.graph.outputs, outputs, strict=False):
+            check_array(array, image.pixel, f"output {image.name}", image.size)
+        if library == "numpy":
+            made = self._on_host(arrays, numbers, outputs, backend)
+        else:
+            if backend is not None:
+                raise DslError("a backend runs NumPy arrays; other arrays stay where they are")
+            made = self._in_place(arrays, numbers, outputs)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def _split(self, arguments: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        graph = self.graph
+        if len(arguments) != len(graph.inputs) + len(graph.scalars):
+            names = ", ".join(each.name for each in (*graph.inputs, *graph.scalars))
+            raise DslError(f"{graph.name} takes {names}")
+        numbers = {
+            each.name: _number(value, each)
+            for each, value in zip(graph.scalars, arguments[len(graph.inputs) :], strict=True)
+        }
+        return list(arguments[: len(graph.inputs)]), numbers
+
+    def _outputs(self, out: Any) -> list[Any]:
+        if out is None:
+            return []
+        outputs: list[Any] = list(cast("Sequence[Any]", out)) if isinstance(out, tuple | list) else [out]
+        if len(outputs) != len(self.graph.outputs):
+            raise DslError(f"{self.graph.name} has {len(self.graph.outputs)} outputs, and out= has {len(outputs)}")
+        return outputs
+
+    # --- NumPy -------------------------------------------------------------------------------------------------
+
+    def _on_host(
+        self, arrays: list[Any], numbers: dict[str, Any], outputs: list[Any], backend: Backend | None
+    ) -> list[Any]:
+        import numpy as np
+
+        values: dict[str, Any] = dict(numbers)
+        for image, array in zip(self.graph.inputs, arrays, strict=True):
+            values[image.name] = _pixels(array, image.pixel)
+        for image in self.graph.outputs:
+            values[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
+        results = self._host_program(backend).run(values)
+        made: list[Any] = []
+        for number, image in enumerate(self.graph.outputs):
+            dtype, lanes = layout_of(image.pixel)
+            shape = (int(image.height), int(image.width)) + ((lanes,) if lanes > 1 else ())
+            result: NDArray[Any] = results[image.name].view(dtype).reshape(shape)
+            if outputs:
+                outputs[number][...] = result
+                result = outputs[number]
+            made.append(result)
+        return made
+
+    def _host_program(self, backend: Backend | None) -> Loaded:
+        """The host program, loaded on a backend. That of the last call is kept."""
+        if self._loaded is None or (backend is not None and backend is not self._loaded[0]):
+            chosen = backend if backend is not None else default_backend()
+            ptx: Callable[[Kernel[...]], str] = lambda kernel: self.ptx[kernel.name]  # noqa: E731
+            self._loaded = chosen, self.lowered.program().load(chosen, ptx)
+        return self._loaded[1]
+
+    # --- arrays on a GPU ---------------------------------------------------------------------------------------
+
+    def _in_place(self, arrays: list[Any], numbers: dict[str, Any], outputs: list[Any]) -> list[Any]:
+        check_apart(arrays, outputs)
+        first = arrays[0]
+        with device_of(first):
+            memory: dict[Image[Any], Any] = dict(zip(self.graph.inputs, arrays, strict=True))
+            made = outputs or [empty_like(first, image.pixel, image.size) for image in self.graph.outputs]
+            memory.update(zip(self.graph.outputs, made, strict=True))
+            last = self._last_launches()
+            stream = stream_of(first)
+            for number, (launch, kernel) in enumerate(zip(self.lowered.launches, self._kernels(first), strict=True)):
+                for image in launch.images(written=True):
+                    if isinstance(image, Scratch):
+                        memory[image] = bytes_like(first, image.width * t.size_of(image.pixel), is_zero=image.is_zero)
+                    elif image not in memory:
+                        memory[image] = empty_like(first, image.pixel, image.size)
+                values = [_value(each, memory, numbers) for each in launch.arguments]
+                x, y = launch.grid
+                kernel.launch((int(x), int(y)), launch.block, *values, stream=stream)
+                for image in [image for image in memory if last.get(image) == number]:
+                    del memory[image]
+        return made
+
+    def _last_launches(self) -> dict[Image[Any], int]:
+        """By intermediate image: the number of the last launch that uses it."""
+        buffers = set(self.lowered.buffers)
+        return {
+            image: number
+            for number, launch in enumerate(self.lowered.launches)
+            for image in (*launch.images(written=False), *launch.images(written=True))
+            if image in buffers
+        }
+
+    def _kernels(self, array: Any) -> list[Any]:
+        """The kernels of the launches, loaded on the device of an array."""
+        from ...runtime import load
+
+        device = getattr(array, "device", 0)
+        number = int(getattr(device, "index", None) or getattr(device, "id", None) or 0)
+        if number not in self._on_device:
+            modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
+            self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
+        return self._on_device[number]
+
+
+def _number(value: Any, scalar: ScalarInput) -> Any:
+    from ..host_values import scalar as converted
+
+    return converted(value, scalar.type, f"number {scalar.name}", None)
+
+
+def _value(argument: KernelArgument, memory: Mapping[Image[Any], Any], numbers: Mapping[str, Any]) -> Any:
+    """The argument of a launch."""
+    value, type = argument.value, argument.param.type
+    if isinstance(value, Image):
+        return memory[value]
+    if isinstance(value, ScalarInput):
+        return numbers[value.name]
+    assert isinstance(type, t.Scalar)
+    return type.dtype.type(int(value))
+
+
+def _pixels(array: NDArray[Any], pixel: t.Scalar | t.Struct) -> NDArray[Any]:
+    """The pixels of an array one after the other."""
+    import numpy as np
+
+    whole = np.ascontiguousarray(array).reshape(-1)
+    return whole.view(t.dtype_of_type(pixel)) if isinstance(pixel, t.Struct) else whole
+
+
+class Pipeline(Generic[P, R]):
+    """The result of `pipeline`."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        self.function = function
+        self.name = function.__name__
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+        #: By (shapes, lowering, options): the compiled pipeline.
+        self._compiled: dict[object, Compiled] = {}
+
+    @cached_property
+    def source(self) -> FunctionSource:
+        """The Python source."""
+        return source_of(self.function)
+
+    @cached_property
+    def params(self) -> dict[str, ImageType | t.Scalar]:
+        """The types of the parameters: images, and numbers. Raises `DslError`."""
+        tree, scope = self.source.tree, Scope(self.function)
+        found: dict[str, ImageType | t.Scalar] = {}
+        for extra in (tree.args.vararg, tree.args.kwarg, *tree.args.kwonlyargs, *tree.args.defaults):
+            if extra is not None:
+                raise self.source.error("a pipeline has plain parameters only, without default values", extra)
+        for argument in (*tree.args.posonlyargs, *tree.args.args):
+            if argument.annotation is None:
+                raise self.source.error(f"parameter {argument.arg} needs a type, such as Image[f32] or f32", argument)
+            value = scope.annotation(argument.annotation, self.source)
+            if not isinstance(value, ImageType | t.Scalar):
+                raise self.source.error("a pipeline takes images, as Image[f32], and numbers", argument.annotation)
+            found[argument.arg] = value
+        if not any(isinstance(each, ImageType) for each in found.values()):
+            raise self.source.error("a pipeline takes at least one image", tree)
+        return found
+
+    def graph(self, width: int = 0, height: int = 0, *, sizes: Mapping[str, tuple[int, int]] | None = None) -> Graph:
+        """The graph for images of this width and height, or of the (width, height) that ``sizes`` has for an input."""
+        images = [name for name, type in self.params.items() if isinstance(type, ImageType)]
+        chosen = {**dict.fromkeys(images, (width, height)), **(sizes or {})}
+        if unknown := sorted(chosen.keys() - images):
+            raise DslError(f"{self.name} has no image {', '.join(unknown)}")
+        return self._traced([chosen[name] for name in images])
+
+    def _traced(self, sizes: Sequence[tuple[int, int]]) -> Graph:
+        values: dict[str, Any] = {}
+        inputs: list[InputImage[Any]] = []
+        scalars: list[ScalarInput] = []
+        remaining = iter(sizes)
+        for name, type in self.params.items():
+            if isinstance(type, ImageType):
+                width, height = next(remaining)
+                made: InputImage[Any] = InputImage(
+                    name, type.pixel, Size(width, f"{name}_width"), Size(height, f"{name}_height")
+                )
+                inputs.append(made)
+                values[name] = made
+            else:
+                scalars.append(ScalarInput(name, type))
+                values[name] = scalars[-1]
+        function: Callable[..., Any] = self.function
+        returned = function(**values)
+        outputs: list[Any] = list(cast("Sequence[Any]", returned)) if isinstance(returned, tuple | list) else [returned]
+        if not outputs or not all(isinstance(each, Image) for each in outputs):
+            raise self.source.error(f"{self.name} must return an image, or a tuple of images", self.source.tree)
+        self._check_result(outputs)
+        return graph_of(self.name, outputs, inputs, scalars, self._traced)
+
+    def _check_result(self, outputs: Sequence[Image[Any]]) -> None:
+        """Raise `DslError` if the annotation of the result is another type of images."""
+        node = self.source.tree.returns
+        if not isinstance(node, ast.Subscript) or len(outputs) != 1:
+            return
+        declared = Scope(self.function).annotation(node, self.source)
+        if isinstance(declared, ImageType) and declared.pixel != outputs[0].pixel:
+            message = f"{self.name} returns an image of {outputs[0].pixel}, but {declared.pixel} is declared"
+            raise self.source.error(message, node)
+
+    def compile(
+        self,
+        shape: tuple[int, int] | Mapping[str, tuple[int, int]],
+        *,
+        lowering: str = "naive",
+        block: tuple[int, int] = (32, 8),
+        flags: Sequence[str] = (),
+        loops: bool = False,
+        arch: str = "",
+        nvcc: Nvcc | None = None,
+    ) -> Compiled:
+        """The pipeline for images of one (height, width), or for one of each input by its name.
+
+        ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. The results are kept.
+        """
+        by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self._images(), shape)
+        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, arch, nvcc
+        if key not in self._compiled:
+            chosen = nvcc if nvcc is not None else compiler(flags, arch)
+            graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
+            self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen)), chosen)
+        return self._compiled[key]
+
+    def _images(self) -> list[str]:
+        return [name for name, type in self.params.items() if isinstance(type, ImageType)]
+
+    def __call__(self, *arguments: Any, out: Any = None, backend: Backend | None = None, **named: Any) -> Any:
+        """Compute the outputs with the naive lowering. `Compiled` describes arguments and results."""
+        signature = inspect.Signature(
+            [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.params]
+        )
+        try:
+            bound = signature.bind(*arguments, **named)
+        except TypeError as why:
+            raise DslError(f"{self.name}: {why}; it takes {', '.join(self.params)}") from None
+        images = {name: bound.arguments[name] for name in self._images()}
+        numbers = [value for name, value in bound.arguments.items() if name not in images]
+        for name, array in images.items():
+            library_of([array])
+            pixel = self.params[name]
+            assert isinstance(pixel, ImageType)
+            check_array(array, pixel.pixel, f"image {name}")
+        shapes = {name: (shape_of(array)[0], shape_of(array)[1]) for name, array in images.items()}
+        return self.compile(shapes)(*images.values(), *numbers, out=out, backend=backend)
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.name}>"
+
+
+def pipeline(function: Callable[P, R]) -> Pipeline[P, R]:
+    """Make a pipeline of a Python function of images that calls operators. It runs once for each size of images."""
+    return Pipeline(function)

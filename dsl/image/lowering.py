@@ -1,0 +1,330 @@
+"""From a graph to kernels: the parts of kernels, and `naive`, which makes one kernel for each operator.
+
+A kernel consists of pixel functions ``(x, y, *params) -> pixel`` and a store. `load_function` makes the one that reads
+an image with the checks of a boundary; `region` makes the one that computes an operator, from one pixel function for
+each image that the operator reads. An operator does not know where its pixels come from. Other lowerings use the same
+parts: they check less in some regions, or put the region of another operator in place of a load function.
+Guarantees: buffers of a launch do not overlap, so pointers are ``restrict``. Sizes are parameters of the kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from .. import types as t
+from ..errors import DslError
+from ..functions import GeneratedFunction, Param
+from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
+from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
+from ..unit import RESERVED
+from .borders import MAP_NAMES, Checks, reach_of_one_step
+from .global_operators import GlobalNode
+from .graph import Graph
+from .lowered import KernelArgument, Launch, Lowered, Options
+from .operator_body import PixelFunction
+from .operators import Access, Image, Node, ScalarInput
+from .reduction_lowering import global_launch
+from .sizes import ceil_div
+
+__all__ = [
+    "Arguments",
+    "LowerNode",
+    "Store",
+    "arguments_for",
+    "checks_of",
+    "grid_of",
+    "load_function",
+    "lower_nodes",
+    "naive",
+    "naive_node",
+    "region",
+    "store_kernel",
+]
+
+#: The words that generated text may mention.
+_WORDS: dict[str, object] = {
+    **{name: type for name, type in t.SCALARS.items() if name != "bool"},
+    "blockDim": blockDim,
+    "blockIdx": blockIdx,
+    "threadIdx": threadIdx,
+    "const_ptr": const_ptr,
+    "ptr": ptr,
+    "restrict": restrict,
+}
+
+#: The largest grid along y.
+_MOST_ROWS = 65535
+
+
+class Arguments:
+    """The parameters of a kernel that is being made, with their values. Names are unique."""
+
+    def __init__(self, *reserved: str) -> None:
+        self._by_key: dict[object, KernelArgument] = {}
+        self._names = {*reserved, *_WORDS}
+
+    def pointer(self, image: Image[Any], name: str) -> Param:
+        """The pixels of an image that the kernel reads. ``name`` is its name, unless the image has one already."""
+        return self._param((image, "pixels"), name, t.Pointer(image.pixel, const=True, restrict=True), image)
+
+    def width(self, image: Image[Any], name: str) -> Param:
+        """The width of an image that the kernel reads as ``name``."""
+        return self._param((image, "width"), f"{name}_width", t.I32, image.width)
+
+    def height(self, image: Image[Any], name: str) -> Param:
+        """The height of an image that the kernel reads as ``name``."""
+        return self._param((image, "height"), f"{name}_height", t.I32, image.height)
+
+    def output(self, image: Image[Any], name: str = "out") -> Param:
+        """The pixels of an image that the kernel writes."""
+        return self._param((image, "output"), name, t.Pointer(image.pixel, restrict=True), image)
+
+    def scalar(self, scalar: ScalarInput) -> Param:
+        return self._param(scalar, scalar.name, scalar.type, scalar)
+
+    def integer(self, name: str, value: int) -> Param:
+        """A further integer of the launch."""
+        return self._param(("integer", name), name, t.I32, value)
+
+    def _param(self, key: object, name: str, type: t.Type, value: Image[Any] | int | ScalarInput) -> Param:
+        found = self._by_key.get(key)
+        if found is None:
+            while name in self._names or name in RESERVED:
+                name += "_"
+            self._names.add(name)
+            self._by_key[key] = found = KernelArgument(Param(name, type), value)
+        return found.param
+
+    def of(self, params: Sequence[Param]) -> tuple[KernelArgument, ...]:
+        """The arguments for some parameters."""
+        by_name = {each.param.name: each for each in self._by_key.values()}
+        return tuple(by_name[param.name] for param in params)
+
+
+# --- parts of kernels ---------------------------------------------------------------------------------------------
+
+
+def checks_of(access: Access, node: Node[Any], options: Options) -> tuple[Checks, Checks]:
+    """What has to be checked along x and y so that every read of an access is inside of its image."""
+    extent, space = access.extent, node.space
+    return (
+        _axis(access, 0, space.x0, space.width, (extent.left, extent.right), options),
+        _axis(access, 1, space.y0, space.height, (extent.up, extent.down), options),
+    )
+
+
+def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, int], options: Options) -> Checks:
+    if access.boundary.kind == "undefined":
+        return Checks(False, False)
+    centre, size = access.centres[axis], access.image.size[axis]
+    before = reach[0] - centre(start)
+    after = centre(start + count - 1) + reach[1] - (size - 1)
+    step = reach_of_one_step(access.boundary, size)
+    far = before > step or after > step or (options.loops and access.boundary.kind == "repeat")
+    return Checks(before > 0, after > 0, far)
+
+
+def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Arguments, name: str) -> PixelFunction:
+    """The pixel function that reads an image, with these checks along x and y."""
+    image, boundary = access.image, access.boundary
+    pixels = arguments.pointer(image, access.param.name)
+    width = arguments.width(image, pixels.name)
+    params = [pixels, width]
+    names: dict[str, object] = {}
+    indices: list[str] = []
+    tests: list[str] = []
+    for axis, check in zip("xy", checks, strict=True):
+        index_map = check.map(boundary)
+        size = width if axis == "x" else arguments.height(image, pixels.name) if check else None
+        if size is not None and size not in params:
+            params.append(size)
+        indices.append(axis)
+        if index_map is not None and size is not None:
+            names[index_map.name] = index_map
+            indices[-1] = f"{index_map.name}({axis}, {size.name})"
+        elif boundary.kind == "constant" and size is not None:
+            tests += [f"{axis} >= 0"] if check.low else []
+            tests += [f"{axis} < {size.name}"] if check.high else []
+    element = f"{pixels.name}[{indices[1]} * {width.name} + {indices[0]}]"
+    body = [f"return {element}"]
+    if tests:
+        body = [f"value: {image.pixel} = {_constant(access, names)}", f"if {' and '.join(tests)}:"]
+        body += [f"    value = {element}", "return value"]
+    return _pixel_function(name, params, image.pixel, body, names)
+
+
+def _constant(access: Access, names: dict[str, object]) -> str:
+    """The pixel outside of an image with a constant boundary, as text."""
+    pixel, value = access.image.pixel, access.boundary.value
+    if isinstance(pixel, t.Scalar):
+        assert not isinstance(value, tuple)
+        names["outside"] = pixel.dtype.type(value)
+        return "outside"
+    lanes = value if isinstance(value, tuple) else (value,) * len(pixel.fields)
+    for number, ((_, type), lane) in enumerate(zip(pixel.fields, lanes, strict=True)):
+        assert isinstance(type, t.Scalar)
+        names[f"outside_{number}"] = type.dtype.type(lane)
+    return f"{pixel}({', '.join(f'outside_{number}' for number in range(len(pixel.fields)))})"
+
+
+def region(node: Node[Any], loads: Mapping[str, PixelFunction], arguments: Arguments, name: str) -> PixelFunction:
+    """The pixel function of an operator. ``loads`` maps each parameter that is an image to the function that reads it.
+    Functions of one kernel have different names."""
+    body = node.operator.body
+    windows = {param.name: loads[param.name] for param in body.windows}
+    centres = {access.param.name: access.centres for access in node.accesses}
+    function, params = body.bind(f"{name}_pixel", windows, centres)
+    taken = list(params)
+    names: dict[str, object] = {function.name: function}
+    values: list[str] = []
+    for argument in node.arguments:
+        if isinstance(argument, Access):
+            if argument.param.is_window:
+                continue
+            load = loads[argument.param.name]
+            names[load.function.name] = load.function
+            taken += [param for param in load.params if param not in taken]
+            x, y = (centre.text(axis) for centre, axis in zip(argument.centres, "xy", strict=True))
+            values.append(f"{load.function.name}({', '.join([x, y, *(param.name for param in load.params)])})")
+        elif isinstance(argument.value, ScalarInput):
+            param = arguments.scalar(argument.value)
+            taken += [param] if param not in taken else []
+            values.append(param.name)
+        else:
+            assert isinstance(argument.param.pixel, t.Scalar)
+            constant = f"{argument.param.name}_value"
+            while any(param.name == constant for param in taken) or constant in names:
+                constant += "_"
+            names[constant] = argument.param.pixel.dtype.type(argument.value)
+            values.append(constant)
+    call = ", ".join(["x", "y", *(param.name for param in params), *values])
+    return _pixel_function(name, taken, node.pixel, [f"return {function.name}({call})"], names)
+
+
+def _pixel_function(
+    name: str, params: Sequence[Param], pixel: t.Scalar | t.Struct, body: Sequence[str], names: Mapping[str, object]
+) -> PixelFunction:
+    signature = ", ".join(["x: i32", "y: i32", *(f"{param.name}: {param.type}" for param in params)])
+    lines = [f"def {name}({signature}) -> {pixel}:", *(f"    {line}" for line in body)]
+    made: GeneratedFunction = device_from_text(
+        "\n".join(lines) + "\n", {**_words(pixel, params), **names}, inline=True, file=f"<{name}>"
+    )
+    return PixelFunction(made, tuple(params))
+
+
+def _words(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
+    """The words of generated text, with the types of vectors that it mentions."""
+    vectors = [pixel, *(param.type.target for param in params if isinstance(param.type, t.Pointer))]
+    structs = [vector for vector in vectors if isinstance(vector, t.Struct)]
+    return {**_WORDS, **{each.name: type(each.name, (), {"__ptxmotion_struct__": each}) for each in structs}}
+
+
+#: Makes the statement that computes a pixel by a pixel function and stores it.
+Store: TypeAlias = "Callable[[PixelFunction], str]"
+
+
+def store_kernel(
+    name: str,
+    node: Node[Any],
+    arguments: Arguments,
+    regions: Sequence[PixelFunction],
+    body: Callable[[Store], Sequence[str]],
+    more: Sequence[Param] = (),
+) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
+    """A kernel in which each thread computes one pixel of a node, with its arguments.
+
+    ``regions`` are the pixel functions that it may call. ``body`` makes the lines for a thread inside of the image; it
+    gets a function that makes the statement that computes the pixel by a region and stores it. ``more`` are parameters
+    that these lines read.
+    """
+    out = arguments.output(node)
+    width, height = arguments.integer("width", node.width), arguments.integer("height", node.height)
+    params = [out, width, height]
+    x, y = "x", "y"
+    space = node.space
+    if space.x0 or space.y0:
+        x0, y0 = arguments.integer("x0", space.x0), arguments.integer("y0", space.y0)
+        params += [x0, y0]
+        x, y = f"x + {x0.name}", f"y + {y0.name}"
+    for each in (*(param for part in regions for param in part.params), *more):
+        params += [each] if each not in params else []
+
+    def store(part: PixelFunction) -> str:
+        values = ", ".join([x, y, *(param.name for param in part.params)])
+        return f"{out.name}[y * {width.name} + x] = {part.function.name}({values})"
+
+    lines = [
+        f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:",
+        "    x = i32(blockIdx.x * blockDim.x + threadIdx.x)",
+        "    y = i32(blockIdx.y * blockDim.y + threadIdx.y)",
+        f"    if x < {width.name} and y < {height.name}:",
+        *(f"        {line}" for line in body(store)),
+    ]
+    names = {**_words(node.pixel, params), **{part.function.name: part.function for part in regions}}
+    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>")
+    return kernel, arguments.of(params)
+
+
+def grid_of(node: Node[Any], block: tuple[int, int]) -> tuple[int, int]:
+    """The blocks of a kernel with one thread for each pixel. Raises `DslError` if they are too many."""
+    grid = ceil_div(node.width, block[0]), ceil_div(node.height, block[1])
+    if grid[1] > _MOST_ROWS:
+        raise DslError(
+            f"{node.name} needs {int(grid[1])} rows of blocks, and a grid has at most {_MOST_ROWS}: "
+            "choose a higher block",
+            node.place,
+        )
+    return grid
+
+
+# --- naive --------------------------------------------------------------------------------------------------------
+
+#: Makes the launch of one node: the node, the name of its kernel, the options.
+LowerNode: TypeAlias = "Callable[[Node[Any], str, Options], Launch]"
+
+
+def naive_node(node: Node[Any], name: str, options: Options) -> Launch:
+    """A kernel that checks every index in every thread."""
+    arguments = arguments_for(node)
+    loads = {
+        access.param.name: load_function(
+            access, checks_of(access, node, options), arguments, f"load_{access.param.name}"
+        )
+        for access in node.accesses
+    }
+    whole = region(node, loads, arguments, f"{node.operator.name}_at")
+    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)])
+    return Launch(kernel, grid_of(node, options.block), options.block, bound, (node,))
+
+
+def arguments_for(node: Node[Any], *functions: str) -> Arguments:
+    """The arguments of a kernel of a node, without any yet. No parameter gets the name of one of these functions."""
+    words = ["x", "y", "value", "outside", node.operator.name, f"{node.operator.name}_at", *functions]
+    return Arguments(*MAP_NAMES, *words, *(f"load_{access.param.name}" for access in node.accesses))
+
+
+def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode) -> Lowered:
+    """One launch for each node. Nodes whose kernels are equal share one."""
+    launches: list[Launch] = []
+    #: By code without the name of the kernel: the kernel.
+    kernels: dict[str, PythonKernel[...]] = {}
+    names: set[str] = set()
+    for node in graph.nodes:
+        name, number = f"{node.operator.name}_kernel", 2
+        while name in names:
+            name, number = f"{node.operator.name}_kernel_{number}", number + 1
+        launch = global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+        code = launch.kernel.cuda.replace(f" {name}(", " (")
+        if code not in kernels:
+            kernels[code] = launch.kernel
+            names.add(name)
+        launches.append(replace(launch, kernel=kernels[code]))
+    again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731
+    return Lowered(graph, lowering, options, tuple(launches), again)
+
+
+def naive(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each operator, which checks every index in every thread."""
+    return lower_nodes(graph, "naive", options, naive_node)

@@ -1,0 +1,281 @@
+"""Iteration space partitioning: one kernel with up to nine regions, each with the checks that it needs (ISP).
+
+Blocks at the left edge of an image check for indices below 0 only, blocks at the right edge for those from the width
+on, and blocks inside do not check at all; the same along y. `isp` switches by the number of the block. `isp_warp` also
+switches by the warp along x: in a block at the left or right edge, warps that reach nothing outside take the region
+without the check. It needs blocks whose width is a multiple of 32.
+
+The bounds differ from equation 2 of the paper, which rounds the numbers of blocks at the left and at the top down: with
+a window that reaches less than a block that is 0, and no block would check. They are rounded up here. A block that is
+at both edges of an axis gets both checks. If there is such a block, all blocks of this axis do.
+Guarantees: a region has each check that one of its reads needs, for every boundary, scale, offset and size.
+
+Reference: Qiao, Teich, Hannig: An Efficient Approach for Image Border Handling on GPUs via Iteration Space
+Partitioning, listings 3 and 5, equation 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..errors import DslError
+from ..functions import Param
+from .borders import Checks
+from .graph import Graph
+from .lowered import Launch, Lowered, Options
+from .lowering import (
+    Arguments,
+    Store,
+    arguments_for,
+    checks_of,
+    grid_of,
+    load_function,
+    lower_nodes,
+    naive_node,
+    region,
+    store_kernel,
+)
+from .operator_body import PixelFunction
+from .operators import Node
+from .sizes import ceil_div, largest, smallest
+
+__all__ = ["Axis", "Side", "axes_of", "isp", "isp_node", "isp_warp", "isp_warp_node"]
+
+WARP = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """The part of an axis that a region is at: which edges it checks. ``name`` is its letters, as in ``tl``."""
+
+    name: str
+    low: bool
+    high: bool
+
+    def of(self, checks: Checks) -> Checks:
+        """The checks of an access that this side needs."""
+        return replace(checks, low=checks.low and self.low, high=checks.high and self.high)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How an axis is partitioned. Pixels count from the first one that is computed.
+
+    The pixels before ``low_end`` need the low check, and those from ``high_start`` on need the high check. None: no
+    pixel does. ``size`` is the number of pixels, and ``block`` the threads of a block along the axis. ``letters`` are
+    the names of the edges.
+    """
+
+    low_end: int | None
+    high_start: int | None
+    size: int
+    block: int
+    letters: str
+
+    def low_blocks(self, grain: int = 0) -> int:
+        """The number of blocks, or of warps of ``grain`` threads, that need the low check."""
+        assert self.low_end is not None
+        return ceil_div(largest(self.low_end, 0), grain or self.block)
+
+    def high_block(self, grain: int = 0) -> int:
+        """The first block, or warp of ``grain`` threads, that needs the high check."""
+        assert self.high_start is not None
+        return largest(self.high_start, 0) // (grain or self.block)
+
+    def is_split(self, grain: int = 0) -> bool:
+        """Whether no block, or warp, needs both checks."""
+        if self.low_end is None or self.high_start is None:
+            return True
+        return self.low_blocks(grain) <= self.high_block(grain)
+
+    @property
+    def low(self) -> Side:
+        return Side(self.letters[0], True, False)
+
+    @property
+    def middle(self) -> Side:
+        return Side("", False, False)
+
+    @property
+    def high(self) -> Side:
+        return Side(self.letters[1], False, True)
+
+    @property
+    def both(self) -> Side:
+        return Side(self.letters, True, True)
+
+
+def axes_of(node: Node[Any], options: Options) -> tuple[Axis, Axis]:
+    """The partition of a node along x and y."""
+    x, y = options.block
+    return _axis(node, options, 0, x, "lr"), _axis(node, options, 1, y, "tb")
+
+
+def _axis(node: Node[Any], options: Options, axis: int, block: int, letters: str) -> Axis:
+    space = node.space
+    start, size = ((space.x0, space.width), (space.y0, space.height))[axis]
+    low: list[int] = []
+    high: list[int] = []
+    for access in node.accesses:
+        checks, centre = checks_of(access, node, options)[axis], access.centres[axis]
+        extent = access.extent
+        before, after = ((extent.left, extent.right), (extent.up, extent.down))[axis]
+        # centre(at) - before >= 0 from the pixel `inside` on; centre(at) + after < size of the image before `outside`
+        if checks.low:
+            inside = ceil_div((before - centre.offset) * centre.denominator, centre.numerator)
+            low.append(inside - start)
+        if checks.high:
+            reach = access.image.size[axis] - (after + centre.offset)
+            high.append(ceil_div(reach * centre.denominator, centre.numerator) - start)
+    return Axis(largest(*low) if low else None, smallest(*high) if high else None, size, block, letters)
+
+
+def isp_node(node: Node[Any], name: str, options: Options) -> Launch:
+    """The kernel of a node with regions of blocks. A node without any check gets the naive kernel."""
+    return _partitioned(node, name, options, by_warp=False)
+
+
+def isp_warp_node(node: Node[Any], name: str, options: Options) -> Launch:
+    """The kernel of a node with regions of blocks and, along x, of warps."""
+    if options.block[0] % WARP:
+        raise DslError(f"isp_warp needs blocks whose width is a multiple of {WARP}, not {options.block[0]}")
+    # A block that is one warp wide has no other warps along x.
+    return _partitioned(node, name, options, by_warp=options.block[0] > WARP)
+
+
+def _partitioned(node: Node[Any], name: str, options: Options, *, by_warp: bool) -> Launch:
+    x, y = axes_of(node, options)
+    if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
+        return naive_node(node, name, options)
+    return _Kernel(node, options, x, y, by_warp).launch(name)
+
+
+class _Kernel:
+    """A kernel with regions that is being made."""
+
+    def __init__(self, node: Node[Any], options: Options, x: Axis, y: Axis, by_warp: bool) -> None:
+        self.node, self.options, self.x, self.y, self.by_warp = node, options, x, y, by_warp
+        sides = [f"{row}{column}" for row in ("", "t", "b", "tb") for column in ("", "l", "r", "lr")]
+        functions = [_region_name(node, side) for side in sides]
+        loads = [_load_name(access.param.name, side) for access in node.accesses for side in sides]
+        self.arguments: Arguments = arguments_for(node, *functions, *loads, "block_x", "block_y")
+        #: By name of a region: its function.
+        self.regions: dict[str, PixelFunction] = {}
+        self.bounds: list[Param] = []
+
+    def launch(self, name: str) -> Launch:
+        rows = self._rows()
+        lines: Callable[[Store], list[str]] = lambda store: self._lines(rows, store)  # noqa: E731
+        regions = list(self.regions.values())
+        kernel, arguments = store_kernel(name, self.node, self.arguments, regions, lines, self.bounds)
+        block = self.options.block
+        return Launch(kernel, grid_of(self.node, block), block, arguments, (self.node,), (self._note(),))
+
+    def _note(self) -> str:
+        shown = ", ".join(each or "body" for each in self.regions)
+        return f"regions: {shown}"
+
+    def _bound(self, name: str, value: int) -> str:
+        """A parameter of the kernel with a bound of the partition; its name."""
+        param = self.arguments.integer(name, value)
+        if param not in self.bounds:
+            self.bounds.append(param)
+        return param.name
+
+    def _region(self, row: Side, column: Side) -> PixelFunction:
+        name = f"{row.name}{column.name}"
+        if name not in self.regions:
+            loads: dict[str, PixelFunction] = {}
+            for access in self.node.accesses:
+                x, y = checks_of(access, self.node, self.options)
+                called = _load_name(access.param.name, name)
+                loads[access.param.name] = load_function(access, (column.of(x), row.of(y)), self.arguments, called)
+            self.regions[name] = region(self.node, loads, self.arguments, _region_name(self.node, name))
+        return self.regions[name]
+
+    # --- switching ---------------------------------------------------------------------------------------------
+
+    def _rows(self) -> list[tuple[str, _Switch]]:
+        """The tests of rows of blocks, each with the columns of these rows. The last test is empty."""
+        y = self.y
+        if not y.is_split():
+            return [("", self._columns(y.both))]
+        found: list[tuple[str, _Switch]] = []
+        if y.low_end is not None:
+            found.append((f"block_y < {self._bound('top', y.low_blocks())}", self._columns(y.low)))
+        if y.high_start is not None:
+            found.append((f"block_y >= {self._bound('bottom', y.high_block())}", self._columns(y.high)))
+        return [*found, ("", self._columns(y.middle))]
+
+    def _columns(self, row: Side) -> _Switch:
+        """The tests of columns of blocks, each with its region. The last test is empty."""
+        x = self.x
+        if not x.is_split():
+            return self._columns_by_warp(row) if self.by_warp else [("", self._region(row, x.both))]
+        found: _Switch = []
+        if x.low_end is not None:
+            test = f"block_x < {self._bound('left', x.low_blocks())}"
+            if self.by_warp:
+                test += f" and x // {WARP} < {self._bound('left_warps', x.low_blocks(WARP))}"
+            found.append((test, self._region(row, x.low)))
+        if x.high_start is not None:
+            test = f"block_x >= {self._bound('right', x.high_block())}"
+            if self.by_warp:
+                test += f" and x // {WARP} >= {self._bound('right_warps', x.high_block(WARP))}"
+            found.append((test, self._region(row, x.high)))
+        return [*found, ("", self._region(row, x.middle))]
+
+    def _columns_by_warp(self, row: Side) -> _Switch:
+        """The columns where some block is at both edges: by warps only, unless some warp is at both edges."""
+        x = self.x
+        if not x.is_split(WARP):
+            return [("", self._region(row, x.both))]
+        return [
+            (f"x // {WARP} < {self._bound('left_warps', x.low_blocks(WARP))}", self._region(row, x.low)),
+            (f"x // {WARP} >= {self._bound('right_warps', x.high_block(WARP))}", self._region(row, x.high)),
+            ("", self._region(row, x.middle)),
+        ]
+
+    @staticmethod
+    def _lines(rows: Sequence[tuple[str, _Switch]], store: Store) -> list[str]:
+        switches = [test for test, _ in rows] + [test for _, columns in rows for test, _ in columns]
+        lines = [
+            f"block_{axis} = i32(blockIdx.{axis})" for axis in "xy" if any(f"block_{axis} " in t for t in switches)
+        ]
+        inner = [(test, _chain([(each, [store(part)]) for each, part in columns])) for test, columns in rows]
+        return lines + _chain(inner)
+
+
+#: Tests of columns of blocks with the regions that follow them. The last test is empty.
+_Switch = list[tuple[str, PixelFunction]]
+
+
+def _chain(parts: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """``if``, ``elif`` and ``else`` over tests with their lines. The last test is empty."""
+    if len(parts) == 1:
+        return parts[0][1]
+    lines: list[str] = []
+    for number, (test, body) in enumerate(parts):
+        head = "else" if not test else f"{'elif' if number else 'if'} {test}"
+        lines += [f"{head}:", *(f"    {line}" for line in body)]
+    return lines
+
+
+def _region_name(node: Node[Any], name: str) -> str:
+    return f"{node.operator.name}_{name or 'body'}"
+
+
+def _load_name(param: str, name: str) -> str:
+    return f"load_{param}_{name or 'body'}"
+
+
+def isp(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each operator, with regions of blocks."""
+    return lower_nodes(graph, "isp", options, isp_node)
+
+
+def isp_warp(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each operator, with regions of blocks and, along x, of warps."""
+    return lower_nodes(graph, "isp_warp", options, isp_warp_node)

@@ -1,0 +1,279 @@
+"""Each error of an operator or a pipeline is at the line of the user's file."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.dsl import DslError, addr, device, f32, f64, float4, i32, ptr, struct, u8
+from ptxmotion.dsl.image import (
+    Accessor,
+    Boundary,
+    Domain,
+    Image,
+    IterationSpace,
+    Mask,
+    Window,
+    here,
+    local,
+    operator_from_text,
+    pipeline,
+    point,
+)
+
+BOX = Domain.box(3, 3)
+CROSS = Domain([(0, -1), (0, 0), (0, 1)])
+WEIGHTS = Mask([[1, 2, 1]])
+
+NAMES: dict[str, object] = {
+    "BOX": BOX,
+    "CROSS": CROSS,
+    "WEIGHTS": WEIGHTS,
+    "Window": Window,
+    "f32": f32,
+    "i32": i32,
+    "here": here,
+    "u8": u8,
+    "ptr": ptr,
+    "addr": addr,
+}
+
+#: The text of an operator whose window is 3 x 3 pixels, the number of the wrong line, the message.
+WRONG: Sequence[tuple[str, int, str]] = [
+    (
+        "def op(src: Window[i32]) -> i32:\n    return src[2, 0]",
+        2,
+        r"the offset \(2, 0\) is outside of the window of 9 o",
+    ),
+    ("def op(src: Window[i32]) -> i32:\n    return src[0]", 2, r"a window is read as src\[dx, dy\]"),
+    (
+        "def op(src: Window[i32]) -> i32:\n    src[0, 0] = 1\n    return 1",
+        2,
+        "src is a window, which cannot be written",
+    ),
+    ("def op(src: Window[i32]) -> i32:\n    p = src\n    return 1", 2, "src is a window, which can only be read as"),
+    ("def op(src: Window[i32], n: i32) -> i32:\n    return src[n, 0]", 2, "`n` is not known to lie within the window"),
+    (
+        "def op(src: Window[i32]) -> i32:\n    t = 0\n    for d in range(-1, 3):\n        t += src[d, 0]\n    return t",
+        4,
+        r"the offset \(-1 to 2, 0\) is outside of the window",
+    ),
+    (
+        "def op(src: Window[i32]) -> i32:\n    k = 0\n    while k < 2:\n        k += 1\n    return src[k, 0]",
+        5,
+        "`k` is not known to lie",
+    ),
+    ("def op(src: Window[i32]) -> i32:\n    k: u8 = 0 - 1\n    return src[k, 0]", 3, "`k` is not known to lie"),
+    (
+        "def op(src: Window[i32]) -> i32:\n    k = 0\n    f(addr(k))\n    return src[k, 0]",
+        4,
+        "`k` is not known to lie",
+    ),
+    (
+        "def op(src: Window[i32]) -> i32:\n    for dx in BOX:\n        pass\n    return 1",
+        2,
+        "write `for dx, dy in BOX:`",
+    ),
+    (
+        "def op(src: Window[i32]) -> i32:\n    for dx, dy in BOX:\n        break\n    return 1",
+        3,
+        "is unrolled and has no `break`",
+    ),
+    (
+        "def op(src: Window[i32]) -> i32:\n    for dx, dy in BOX:\n        dx = 1\n    return 1",
+        3,
+        "dx is a constant in this loop",
+    ),
+    ("def op(src: Window[i32]) -> i32:\n    return WEIGHTS[2, 0]", 2, r"\(2, 0\) is outside of the mask"),
+    (
+        "def op(src: Window[i32]) -> i32:\n    t = 0\n    for d in range(3):\n        t += WEIGHTS[d, 0]\n    return t",
+        4,
+        r"the offset \(0 to 2, 0\) is outside of the window of 3 x 1 pixels",
+    ),
+    ("def op(src: Window[i32]) -> i32:\n    x = here()\n    return 1", 2, "a tuple may only be assigned to a tuple"),
+    ("def op(src: Window[i32]) -> i32:\n    return here()[0]", 2, "write `x, y = here\\(\\)`"),
+    ("def op(src: Window[i32]) -> i32:\n    x, y = here(1)\n    return x", 2, "here\\(\\) takes no arguments"),
+    ("def op(src: Window[i32]):\n    return 1", 1, "op needs the type of its result"),
+    ("def op(src) -> i32:\n    return 1", 1, "parameter src needs a type"),
+    ("def op(src: Window[i32], p: ptr[i32]) -> i32:\n    return 1", 1, r"ptr\[i32\] is not a type of pixels"),
+    ("def op(src: Window[i32], n: i32 = 1) -> i32:\n    return 1", 1, "without default values"),
+    ("def op(a: i32) -> i32:\n    return a", 1, "a local operator has a Window parameter"),
+    ("def op(src: Window[i32]) -> i32:\n    return src[0, 0] / 2", 2, "`/` between integers"),
+    ("def op(src: Window[f32]) -> i32:\n    return src[0, 0]", 2, "the result is f32, but i32 is expected"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), WRONG, ids=[message[:30] for _, _, message in WRONG])
+def test_wrong_operators(text: str, line: int, message: str) -> None:
+    with pytest.raises(DslError, match=message) as caught:
+        operator = operator_from_text(text + "\n", NAMES, (3, 3), file="wrong.py")
+        pixel = operator.body.windows[0].pixel
+
+        def whole(src: Image[Any]) -> Image[Any]:
+            return operator(Accessor(src, Boundary.CLAMP))
+
+        from ptxmotion.dsl.image import graph_of, lower
+        from ptxmotion.dsl.image.operators import InputImage
+
+        src: InputImage[Any] = InputImage("src", pixel, 8, 8)
+        _ = lower(graph_of("whole", [whole(src)], [src])).cuda
+    place = caught.value.place
+    assert place is not None and (place.file, place.line) == ("wrong.py", line)
+
+
+def test_offsets_of_a_domain_are_its_members() -> None:
+    text = "def op(src: Window[i32]) -> i32:\n    return src[1, 0]\n"
+    with pytest.raises(DslError, match=r"the offset \(1, 0\) is outside of the window of 3 offsets"):
+        operator_from_text(text, NAMES, CROSS)
+
+
+@local((3, 3))
+def middle(src: Window[f32]) -> f32:
+    return src[0, 0]
+
+
+@point
+def both(a: f32, b: f32) -> f32:
+    return a + b
+
+
+def wrong_argument_count(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP), 1)
+
+
+def image_for_a_window(src: Image[f32]) -> Image[f32]:
+    return middle(src)
+
+
+def number_for_a_window(src: Image[f32]) -> Image[f32]:
+    return middle(1.0)
+
+
+def other_pixels(src: Image[i32]) -> Image[f32]:
+    return both(src, 1.0)
+
+
+def text_for_a_number(src: Image[f32]) -> Image[f32]:
+    return both(src, "1")
+
+
+def smaller_image(src: Image[f32]) -> Image[f32]:
+    return both(src, 1.0, space=IterationSpace(src.width + 1, src.height))
+
+
+def no_image(src: Image[f32]) -> Image[f32]:
+    return both(1.0, 2.0)
+
+
+def too_large(src: Image[f32]) -> Image[f32]:
+    return both(1.0, 2.0, space=IterationSpace(0, 1))
+
+
+def no_boundary(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, "clamp"))  # pyright: ignore[reportArgumentType]
+
+
+def wrong_constant(src: Image[u8]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.constant(256)))
+
+
+def wrong_components(src: Image[float4]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.constant((1.0, 2.0))))
+
+
+def wrong_scale(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, scale=0))
+
+
+CALLS: Sequence[tuple[Callable[..., Any], str]] = [
+    (wrong_argument_count, "middle takes 1 arguments, not 2"),
+    (
+        image_for_a_window,
+        r"argument src of middle is a window, which needs an Accessor: write Accessor\(src, Boundary.CLAMP\)",
+    ),
+    (number_for_a_window, "argument src of middle is a window, which needs an Accessor, not a float"),
+    (other_pixels, "argument a of both is an image of i32, but f32 is expected"),
+    (text_for_a_number, "argument b of both is an image or a number, not a str"),
+    (smaller_image, r"argument a of both has 8 x 4 pixels, but 9 x 4 are computed: write Accessor"),
+    (no_image, "both gets no image"),
+    (too_large, "both cannot have 0 x 1 pixels"),
+    (no_boundary, "the boundary of an Accessor is one of Boundary"),
+    (wrong_constant, "256 is not a value of u8"),
+    (wrong_components, "the constant of this boundary has 2 components, and float4 has 4"),
+    (wrong_scale, "a scale is positive"),
+]
+
+
+@pytest.mark.parametrize(("function", "message"), CALLS, ids=[each.__name__ for each, _ in CALLS])
+def test_wrong_calls(function: Callable[..., Any], message: str) -> None:
+    with pytest.raises(DslError, match=message) as caught:
+        pipeline(function).graph(width=8, height=4)
+    place = caught.value.place
+    assert place is not None and place.file == __file__
+    assert place.line == function.__code__.co_firstlineno + 1
+
+
+def test_wrong_pipelines() -> None:
+    @pipeline
+    def returns_its_input(src: Image[f32]) -> Image[f32]:
+        return src
+
+    @pipeline
+    def returns_a_number(src: Image[f32]) -> Any:
+        return 1
+
+    @pipeline
+    def returns_other_pixels(src: Image[f32]) -> Image[f64]:
+        return both(src, 1.0)
+
+    @pipeline
+    def takes_no_image(a: f32) -> Any:
+        return a
+
+    @pipeline
+    def takes_an_array(src: list[int]) -> Any:
+        return src
+
+    cases: list[tuple[Any, str]] = [
+        (returns_its_input, "must return images that operators make, and not src"),
+        (returns_a_number, "must return an image, or a tuple of images"),
+        (returns_other_pixels, "returns an image of f32, but f64 is declared"),
+        (takes_no_image, "a pipeline takes at least one image"),
+        (takes_an_array, "a pipeline takes images"),
+    ]
+    for each, message in cases:
+        with pytest.raises(DslError, match=message):
+            each.graph(width=4, height=4)
+
+
+def test_wrong_masks_and_domains() -> None:
+    for make, message in [
+        (lambda: Mask(np.zeros(3)), r"a mask has rows and columns of weights, not the shape \(3,\)"),
+        (lambda: Mask(np.zeros((1, 1), complex)), "a mask cannot have weights of complex128"),
+        (lambda: Mask([[1]], origin=(1, 0)), r"the origin \(1, 0\) is outside of a mask of 1 x 1 weights"),
+        (lambda: Domain([]), "a domain has at least one offset"),
+        (lambda: Domain([(0, 0), (0, 0)]), "an offset occurs twice"),
+        (lambda: Domain.box(0, 1), "a window of 0 x 1 pixels"),
+        (lambda: local(), "@local needs a Mask"),
+        (lambda: local("3x3"), "a window is a Mask, a Domain, or its size"),  # pyright: ignore[reportArgumentType]
+    ]:
+        with pytest.raises(DslError, match=message):
+            make()
+
+
+def test_a_struct_is_no_pixel() -> None:
+    @struct
+    class Own:
+        a: f32
+
+    with pytest.raises(DslError, match="Own is not a type of pixels"):
+        Image[Own]  # pyright: ignore[reportUnusedExpression]
+
+
+def test_a_device_function_cannot_be_called_outside() -> None:
+    @device
+    def one(a: f32) -> f32:
+        return a
+
+    with pytest.raises(DslError, match="only kernels can call it"):
+        one(1.0)
