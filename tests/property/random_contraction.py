@@ -14,6 +14,7 @@ import struct
 from collections import defaultdict
 
 from ptxmotion.ptx import Instr
+from random_comparisons import respelled
 
 __all__ = ["constant_of", "contraction_kernel", "sums_in"]
 
@@ -128,7 +129,7 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)
-    return f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
+    text = f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
 {{
 	.reg .f32 %a, %b, %c, %f<{writer.registers + 1}>;
 	.reg .u64 %x, %o;
@@ -147,6 +148,7 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
 	ret;
 }}
 """
+    return respelled(text, rng)
 
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")

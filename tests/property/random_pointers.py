@@ -15,6 +15,7 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+from random_comparisons import respelled
 
 __all__ = ["PointerProgram", "pointer_kernel"]
 
@@ -408,4 +409,4 @@ def pointer_kernel(seed: int, size: int) -> PointerProgram:
     soup.block(size)
     soup.emit("ret")
     head = _HEAD.replace("%p<100>", f"%p<{soup.count + 1}>").replace("<2000>", f"<{soup.count + 1}>")
-    return PointerProgram(head + "\n".join(soup.lines) + "\n}\n")
+    return PointerProgram(respelled(head + "\n".join(soup.lines) + "\n}\n", soup.rng))

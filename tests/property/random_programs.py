@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from random_accesses import INPUT_WORDS, SLOT_WORDS, SUM_WORDS, Accesses
+from random_comparisons import respelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +88,7 @@ def random_kernel(seed: int, size: int, *, for_gpu: bool = False) -> RandomProgr
     writer.statements(size - size * 3 // 4, _Level())
     writer.epilogue()
     shared = 4 * block if writer.is_dynamic else 0
-    return RandomProgram(writer.text(), "fuzz", (rng.choice([1, 2, 3]), 1, 1), (block, 1, 1), shared)
+    return RandomProgram(respelled(writer.text(), rng), "fuzz", (rng.choice([1, 2, 3]), 1, 1), (block, 1, 1), shared)
 
 
 @dataclass

@@ -17,6 +17,7 @@ from ptxmotion.analysis.values.no_wrap import NoWrap
 from ptxmotion.analysis.values.symbolic_values import SymbolicValues
 from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import parse
+from random_comparisons import respelled
 
 FIXED = 60
 STEPS = (1, 1, 1, -1, -1, 2, -2, 3, -5)
@@ -90,7 +91,8 @@ class Loops:
 
     def text(self) -> str:
         self.loop("%r5", 0)
-        return "\n".join([HEADER + "\n".join(self.lines), "\tadd.s32 %r21, %r5, %r20;", "\tret;", "}", ""])
+        lines = [HEADER + "\n".join(self.lines), "\tadd.s32 %r21, %r5, %r20;", "\tret;", "}", ""]
+        return respelled("\n".join(lines), self.rng)
 
 
 def checked(ptx: str, rng: random.Random) -> tuple[str, list[str]]:
