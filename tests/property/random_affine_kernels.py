@@ -245,7 +245,8 @@ class _Writer:
     def loop(self) -> None:
         known = list(self.indices)
         self.depth += 1
-        self.rng.choice([self.bottom_tested, self.top_tested, self.until_equal, self.unrolled, self.moving_pointer])()
+        shapes = [self.bottom_tested, self.top_tested, self.until_equal, self.unrolled, self.moving_pointer, self.odd]
+        self.rng.choice(shapes)()
         self.depth -= 1
         self.indices = known
 
@@ -301,6 +302,28 @@ class _Writer:
         self.emit(f"add.s32 {i}, {i}, {step}")
         self.bound_test("ne", "s32", i, "0" if step < 0 else bound, predicate)
         self.emit(f"@{predicate} bra {head}")
+        self.place(behind)
+
+    def odd(self) -> None:
+        """A loop that continues on any comparison of its counter with a constant near it, at most three times."""
+        rng = self.rng
+        i, turns, behind, head = self.fresh("r"), self.fresh("r"), self.fresh("L"), self.fresh("L")
+        start, step = rng.randint(0, 4), rng.choice([1, 1, 2, 3, -1])
+        moved, ends, predicate = (self.fresh(kind) for kind in ("r", "p", "p"))
+        self.emit(f"mov.u32 {i}, {start}")
+        self.emit(f"mov.u32 {turns}, 0")
+        self.place(head)
+        self.indices.append(i)
+        self.statements(1)
+        self.emit(f"add.s32 {moved}, {i}, {step}")
+        self.emit(f"add.s32 {turns}, {turns}, 1")
+        if rng.random() < 0.7:
+            self.emit(f"setp.gt.s32 {ends}, {turns}, 3")
+            self.emit(f"@{ends} bra {behind}")
+        relation, kind = rng.choice(["eq", "ne", "lt", "le", "gt", "ge"]), rng.choice(["s32", "u32"])
+        self.bound_test(relation, kind, rng.choice([i, moved]), str(start + rng.choice([0, 0, step, 2, 5])), predicate)
+        self.emit(f"mov.u32 {i}, {moved}")
+        self.emit(f"@{rng.choice(['', '', '!'])}{predicate} bra {head}")
         self.place(behind)
 
     def unrolled(self) -> None:

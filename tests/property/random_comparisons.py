@@ -48,7 +48,10 @@ class _Body:
         self.opposites: dict[str, str] = {}
 
     def respelled(self, share: float) -> str:
-        text = _COMPARISON.sub(lambda match: self.comparison(match) if self.rng.random() < share else match[0], self.text)
+        def one(match: re.Match[str]) -> str:
+            return self.comparison(match) if self.rng.random() < share else match[0]
+
+        text = _COMPARISON.sub(one, self.text)
         text = _GUARD.sub(self.guard, text)
         return (f"\n\t.reg .pred %other<{self.count}>;" if self.count else "") + text
 

@@ -387,6 +387,10 @@ class _Soup:
         if stepping is not None:
             stepping.slack -= 16 * turns
             self.pointers.append(stepping)
+        known = list(self.predicates)
+        if rng.random() < 0.5:
+            comparison = rng.choice(["eq", "ne", "lt", "ge"])
+            self.predicates.append(self.define("p", f"setp.{comparison}.u32 {{}}, {counter}, {rng.randrange(turns)}"))
         self.block(2, depth + 1)
         if stepping is not None:
             self.access()
@@ -394,6 +398,7 @@ class _Soup:
             self.emit(f"add.s{width} {stepping.reg}, {stepping.reg}, {step}")
             if rng.random() < 0.4:
                 self.access()
+        self.predicates = known
         self.emit(f"add.s32 {counter}, {counter}, 1")
         again = self.define("p", f"setp.lt.u32 {{}}, {counter}, {turns}")
         self.emit(f"@{again} bra {head}")

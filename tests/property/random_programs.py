@@ -301,13 +301,17 @@ class _Structure(Accesses):
             shape = self.two_entries
         shape(budget, level.inner(is_uniform=is_uniform, is_loop=True), bound)
 
-    def body(self, budget: int, level: _Level) -> None:
-        """The body of a loop. A jump to its end is a ``continue``."""
+    def body(self, budget: int, level: _Level, counter: str) -> None:
+        """The body of a loop. A jump to its end is a ``continue``. Its branches may depend on the number of the
+        iteration."""
         # In the second iteration, shared memory may contain values of another exchange.
         self.exchanged = False
         with self.region():
             if self.rng.random() < 0.3:
                 self.lines.append('\t.pragma "nounroll";')
+            if self.rng.random() < 0.5:
+                comparison = self.rng.choice(["eq", "ne", "lt", "ge"])
+                self.define("pred", f"setp.{comparison}.u32 {{}}, {counter}, {self.rng.randrange(3)}", is_fixed=True)
             self.statements(budget, level)
         self.exchanged = False
 
@@ -318,7 +322,7 @@ class _Structure(Accesses):
             self.place(head)
             stop = self.define("pred", f"setp.ge.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{stop} bra {whole.label}")
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             self.emit(f"bra{self.rng.choice(['', '.uni'])} {head}")
 
@@ -327,7 +331,7 @@ class _Structure(Accesses):
         head = self.label()
         with self.region(needs_all=level.is_uniform):
             self.place(head)
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{again} bra {head}")
@@ -340,7 +344,7 @@ class _Structure(Accesses):
         with self.region(needs_all=level.is_uniform) as whole:
             self.emit(f"@{none} bra {whole.label}")
             self.place(head)
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, -1")
             again = self.define("pred", f"setp.ne.s32 {{}}, {counter}, 0", is_fixed=True)
             self.emit(f"@{again} bra {head}")
@@ -352,9 +356,9 @@ class _Structure(Accesses):
         with self.region():
             self.emit(f"@{self.predicate()} bra {middle}")
             self.place(head)
-            self.body(budget // 2, level)
+            self.body(budget // 2, level, counter)
             self.place(middle)
-            self.body(budget - budget // 2, level)
+            self.body(budget - budget // 2, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{again} bra {head}")
