@@ -42,6 +42,8 @@ class Accesses(Writer):
             (2, self.local_own),
             (2, self.shared_of_others),
             (2, self.atomic),
+            (1, self.copied_to_shared),
+            (0.5, self.prefetched),
             (24 if self.is_mostly_sliding else 2, self.sliding),
             (8 if self.is_mostly_sliding else 1, self.tested_turns),
             (1, self.partly_read),
@@ -161,9 +163,10 @@ class Accesses(Writer):
     def atomic(self) -> None:
         if self.rng.random() < 0.5:
             address, offset, _ = self.own_place()
-            operation = self.rng.choice(["add", "max", "exch", "xor"])
-            kind = {"max": "s32", "add": "u32"}.get(operation, "b32")
-            self.define("b32", f"atom.global.{operation}.{kind} {{}}, [{address}+{offset}], {self.value('b32')}")
+            operation = self.rng.choice(["add", "max", "exch", "xor", "inc", "cas"])
+            kind = {"max": "s32", "add": "u32", "inc": "u32"}.get(operation, "b32")
+            values = self.value("b32") + (f", {self.value('b32')}" if operation == "cas" else "")
+            self.define("b32", f"atom.global.{operation}.{kind} {{}}, [{address}+{offset}], {values}")
             return
         nctaid = self.define("b32", "mov.u32 {}, %nctaid.x", is_fixed=True)
         threads = self.define("b32", f"mul.lo.s32 {{}}, {nctaid}, {self.block}", is_fixed=True)
@@ -319,6 +322,28 @@ class Accesses(Writer):
             self.emit(f"st.shared.u32 [{address}+{offset}], {self.value('b32')}")
         else:
             self.define("b32", f"ld.shared.u32 {{}}, [{address}+{offset}]")
+
+    def copied_to_shared(self) -> None:
+        """An asynchronous copy of words of the input into this thread's shared slots. It is complete after the wait."""
+        index = self.input_index(INPUT_WORDS - 4)
+        address = self.element(self.base("in"), index)
+        into = self.slot_in("own", 16)
+        size = self.rng.choice([4, 8, 16])
+        kind = "cg" if size == 16 and self.rng.random() < 0.5 else "ca"
+        self.emit(f"cp.async.{kind}.shared.global [{into}], [{address}], {size}")
+        if self.rng.random() < 0.5:
+            self.compute()
+        self.emit("cp.async.commit_group")
+        self.emit(self.rng.choice(["cp.async.wait_group 0", "cp.async.wait_all"]))
+        self.define("b32", f"ld.shared.u32 {{}}, [{into}+{self.rng.choice([0, 4, 12])}]")
+
+    def prefetched(self) -> None:
+        """An instruction without a result: a prefetch or a pause."""
+        if self.rng.random() < 0.3:
+            self.emit("nanosleep.u32 20")
+            return
+        address = self.element(self.base("in"), self.input_index(INPUT_WORDS - 4))
+        self.emit(f"prefetch.global.{self.rng.choice(['L1', 'L2'])} [{address}]")
 
     def local_own(self) -> None:
         index = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 7", is_fixed=True)

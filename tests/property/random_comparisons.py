@@ -66,7 +66,7 @@ class _Body:
         way = self.rng.random()
         if way < 0.15:
             return f"{guard}setp.{relation}.{kind} {result}|{self.new()}, {sources};"
-        if way < 0.25:
+        if way < 0.25 and not guard:  # ptxas 13.0 may crash if a guarded comparison has no first result
             return f"{opposite} _|{result}, {sources};"
         if way < 0.6:
             other = self.new()

@@ -69,7 +69,7 @@ def random_functions(seed: int, size: int, *, has_vectors: bool = True) -> Rando
         texts.append(body.function(signature, size))
         known.append(signature)
     texts.append(_Body(rng, tuple(known), has_vectors=has_vectors).kernel())
-    text = "\n".join([".version 8.0\n.target sm_80\n.address_size 64\n", *texts])
+    text = "\n".join([".version 8.8\n.target sm_90\n.address_size 64\n", *texts])
     return RandomFunctions(respelled(text, rng))
 
 

@@ -371,16 +371,48 @@ class _Structure(Accesses):
             self.compute()
             return
         rng = self.rng
-        if rng.random() < 0.6:
+        if rng.random() < 0.5:
             address = self.slot_in("exchange", 4)
             self.emit("bar.sync 0")
             self.emit(f"st.shared.u32 [{address}], {self.value('b32')}")
             self.emit("bar.sync 0")
             self.exchanged = True
             self.shared_of_others()
-        elif rng.random() < 0.6:
-            mode, bound = rng.choice([("bfly", 31), ("down", 31), ("up", 0), ("idx", 31)])
-            lane = rng.randrange(32)
-            self.define("b32", f"shfl.sync.{mode}.b32 {{}}, {self.value('b32')}, {lane}, {bound}, -1")
         else:
+            self.between_lanes()
+
+    def between_lanes(self) -> None:
+        """An exchange between the lanes of a warp, or between all threads without memory. Some have two results."""
+        rng = self.rng
+        way, word = rng.randrange(10), self.value("b32")
+        if way < 3:
+            mode, bound = rng.choice([("bfly", 31), ("down", 31), ("up", 0), ("idx", 31)])
+            self.with_second(f"shfl.sync.{mode}.b32", f"{word}, {rng.randrange(32)}, {bound}, -1")
+        elif way == 3:
             self.define("b32", f"vote.sync.ballot.b32 {{}}, {self.predicate()}, -1")
+        elif way == 4:
+            self.define("pred", f"vote.sync.{rng.choice(['all', 'any', 'uni'])}.pred {{}}, {self.predicate()}, -1")
+        elif way == 5:
+            kind = rng.choice(["b32", "b64"])
+            self.define("b32", f"match.any.sync.{kind} {{}}, {self.value(kind)}, -1")
+        elif way == 6:
+            kind = rng.choice(["b32", "b64"])
+            self.with_second(f"match.all.sync.{kind}", f"{self.value(kind)}, -1")
+        elif way == 7:
+            operation, kind = rng.choice(
+                [("add", "u32"), ("min", "s32"), ("max", "u32"), ("and", "b32"), ("or", "b32"), ("xor", "b32")]
+            )
+            self.define("b32", f"redux.sync.{operation}.{kind} {{}}, {word}, -1")
+        elif way == 8 and not self.for_gpu:  # which lane is elected differs between machines
+            self.with_second("elect.sync", "-1")
+        else:
+            self.emit("bar.warp.sync -1")
+            text = rng.choice(["bar.red.popc.u32", "bar.red.and.pred", "bar.red.or.pred", "barrier.red.popc.u32"])
+            self.define("pred" if text.endswith("pred") else "b32", f"{text} {{}}, 0, {self.predicate()}")
+
+    def with_second(self, mnemonic: str, sources: str) -> None:
+        """An instruction with a word as its result, and sometimes with a predicate as its second result."""
+        second = f"|{self.fresh('pred')}" if self.rng.random() < 0.7 or mnemonic == "elect.sync" else ""
+        self.define("b32", f"{mnemonic} {{}}{second}, {sources}")
+        if second:
+            self.known.values["pred"].append(second[1:])
