@@ -21,6 +21,9 @@ __all__ = ["constant_of", "contraction_kernel", "sums_in"]
 #: Offsets in bytes of the buffer that kernels store to and load from. Results of sums are stored after them.
 _SLOTS = (0, 4, 8, 12)
 _RESULTS = 64
+#: Those with ``.rn`` are what the passes make of products and sums that must not be contracted.
+_PRODUCTS = ("mul.f32",) * 5 + ("mul.rn.f32",)
+_SUMS = ("add.f32", "sub.f32") * 4 + ("add.rn.f32",)
 
 
 def _literal(number: int) -> str:
@@ -55,7 +58,7 @@ class _Writer:
 
     def _mul(self, depth: int) -> None:
         left, right = self.rng.choice(self.inputs), self.rng.choice(self.inputs)
-        self._define(f"mul.f32 {{}}, {left}, {right};")
+        self._define(f"{self.rng.choice(_PRODUCTS)} {{}}, {left}, {right};")
 
     def _define(self, text: str) -> None:
         result = self.new()
@@ -65,7 +68,7 @@ class _Writer:
     def _add(self, depth: int) -> None:
         self.constant += 1
         result, value = self.new(), self.rng.choice(self.values[-5:])
-        operation = self.rng.choice(("add.f32", "sub.f32"))
+        operation = self.rng.choice(_SUMS)
         self.lines.append(f"{operation} {result}, {value}, {_literal(self.constant)};")
         self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
 
@@ -82,7 +85,14 @@ class _Writer:
         self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")
 
     def _move(self, depth: int) -> None:
-        self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {self.rng.choice(self.values)};")
+        value = self.rng.choice(self.values)
+        way = self.rng.random()
+        if way < 0.15:
+            self._define(f"selp.f32 {{}}, {value}, {value}, %p1;")
+        elif way < 0.3:
+            self._define(f"selp.f32 {{}}, {value}, {self.rng.choice(self.values)}, %p2;")
+        else:
+            self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {value};")
 
     def _pair(self, depth: int) -> None:
         products = [self._product() for _ in range(2)]
