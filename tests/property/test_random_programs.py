@@ -1,7 +1,6 @@
 """Random programs have their guarantees: they are read and assembled, they end, and have no race, fault or unset
 register."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -21,18 +20,6 @@ FIXED = 40
 SHARE = 10
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, (count or FIXED) // SHARE)))
-
-
-def seeds(share: int, config: pytest.Config) -> list[int]:
-    if config.getoption("--fuzz-n"):
-        return [random.randrange(1 << 40) for _ in range(SHARE)]
-    return list(range(share * SHARE, (share + 1) * SHARE))
-
-
 def program(seed: int) -> RandomProgram:
     return random_kernel(seed, SIZES[seed % len(SIZES)])
 
@@ -44,16 +31,16 @@ def sound(seed: int) -> Module:
 
 
 @pytest.mark.fuzz
-def test_programs_read_back(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_programs_read_back(seeds: list[int]) -> None:
+    for seed in seeds:
         printed = print_module(sound(seed))
         assert print_module(parse(printed)) == printed, seed
 
 
 @pytest.mark.fuzz
-def test_programs_are_well_defined(share: int, pytestconfig: pytest.Config) -> None:
+def test_programs_are_well_defined(seeds: list[int]) -> None:
     """The emulator has no finding, and the result is the same with every schedule."""
-    for seed in seeds(share, pytestconfig):
+    for seed in seeds:
         drawn = program(seed)
         results: list[list[np.ndarray]] = []
         for schedule in ("order", "random"):
