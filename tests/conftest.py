@@ -49,16 +49,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0) or int(metafunc.module.FIXED)
-        shares = -(-count // int(metafunc.module.SHARE))
+        count = int(metafunc.config.getoption("--fuzz-n") or 0) or _constant(metafunc.module, "FIXED")
+        shares = -(-count // _constant(metafunc.module, "SHARE"))
         metafunc.parametrize("seeds", range(shares), indirect=True, ids=lambda share: f"share{share}")
+
+
+def _constant(module: object, name: str) -> int:
+    """A constant of a module of tests."""
+    return int(getattr(module, name))
 
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> list[int]:
     """The seeds of a share: with ``--fuzz-n`` random numbers, else consecutive ones. Both have all remainders modulo
     the number of seeds."""
-    each = int(request.module.SHARE)
+    each = _constant(request.module, "SHARE")  # pyright: ignore[reportUnknownMemberType]
     if request.config.getoption("--fuzz-n"):
         return [each * random.randrange(1 << 37) + place for place in range(each)]
     return [each * request.param + place for place in range(each)]
