@@ -14,6 +14,7 @@ Property tests with hypothesis leave `max_examples` to these settings. `Facts.ch
 import functools
 import importlib
 import random
+from typing import Any
 
 import pytest
 from ptxmotion.analysis import Facts
@@ -49,21 +50,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seeds" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0) or _constant(metafunc.module, "FIXED")
-        shares = -(-count // _constant(metafunc.module, "SHARE"))
+        count = int(metafunc.config.getoption("--fuzz-n") or 0) or _constant(metafunc, "FIXED")
+        shares = -(-count // _constant(metafunc, "SHARE"))
         metafunc.parametrize("seeds", range(shares), indirect=True, ids=lambda share: f"share{share}")
 
 
-def _constant(module: object, name: str) -> int:
-    """A constant of a module of tests."""
-    return int(getattr(module, name))
+def _constant(test: Any, name: str) -> int:
+    """A constant of the module of a test."""
+    return int(getattr(test.module, name))
 
 
 @pytest.fixture
 def seeds(request: pytest.FixtureRequest) -> list[int]:
     """The seeds of a share: with ``--fuzz-n`` random numbers, else consecutive ones. Both have all remainders modulo
     the number of seeds."""
-    each = _constant(request.module, "SHARE")  # pyright: ignore[reportUnknownMemberType]
+    each = _constant(request, "SHARE")
     if request.config.getoption("--fuzz-n"):
         return [each * random.randrange(1 << 37) + place for place in range(each)]
     return [each * request.param + place for place in range(each)]
