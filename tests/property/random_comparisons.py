@@ -70,7 +70,7 @@ class _Body:
             return f"{opposite} _|{result}, {sources};"
         if way < 0.6:
             other = self.new()
-            if not guard and self.is_written_once(result):
+            if not guard and result.startswith("%") and self.is_written_once(result):  # others may be parameters
                 self.opposites[result] = other
             return f"{opposite} {other}|{result}, {sources};"
         other = self.new()

@@ -227,6 +227,25 @@ def test_progress_is_told_within_a_batch_and_after_it() -> None:
     assert told[-1] == (4, 4)
 
 
+@pytest.mark.parametrize("threads", [4, 64])
+@pytest.mark.parametrize("reads", ["AB", "BA"])
+@pytest.mark.parametrize("write", ["st.global.u32 [%rd3], 1;", "red.global.add.u32 [%rd3], 1;"])
+def test_a_race_with_the_reader_before_the_last_one(threads: int, reads: str, write: str) -> None:
+    """Each thread reads its neighbour's word and its own word, in both orders, and writes its own."""
+    code = {"A": "ld.global.u32 %r2, [%rd3+4];", "B": "ld.global.u32 %r3, [%rd3];"}
+    body = f""".reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    {code[reads[0]]}
+    {code[reads[1]]}
+    {write}
+    ret;"""
+    found = Emulator().load(entry(body)).launch("k", 1, threads, [np.zeros(threads + 1, np.uint32)]).findings
+    assert [finding.kind for finding in found] == ["race"]
+
+
 def test_random_schedules_show_a_race() -> None:
     body = """
     .reg .b64 %a; .reg .b32 %v;
