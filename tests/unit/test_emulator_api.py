@@ -246,6 +246,32 @@ def test_a_race_with_the_reader_before_the_last_one(threads: int, reads: str, wr
     assert [finding.kind for finding in found] == ["race"]
 
 
+def test_a_parameter_of_a_function_is_set() -> None:
+    """Also if a copy of a register that may be unset is assigned to it later."""
+    function = """.func (.reg .u32 a, .reg .u32 b) f(.reg .pred flag, .reg .u32 n)
+    {
+        .reg .pred %p, %q;
+        mov.u32 a, 1;
+        mov.u32 b, 2;
+        setp.gt.u32 %p, n, 100;
+        @flag add.u32 a, a, 1;
+        @%p setp.eq.u32 %q, n, 5;
+        @%p mov.pred flag, %q;
+        @flag add.u32 b, b, 1;
+        ret;
+    }"""
+    body = """.reg .pred %p; .reg .u32 %r<4>; .reg .b64 %d;
+    ld.param.u64 %d, [x];
+    mov.u32 %r1, 7;
+    setp.eq.u32 %p, %r1, 7;
+    call (%r2, %r3), f, (%p, %r1);
+    st.global.v2.u32 [%d], {%r2, %r3};
+    ret;"""
+    x = np.zeros(2, np.uint32)
+    assert Emulator().load(entry(body, module=function)).launch("k", 1, 1, [x]).findings == []
+    assert x.tolist() == [2, 3]
+
+
 def test_random_schedules_show_a_race() -> None:
     body = """
     .reg .b64 %a; .reg .b32 %v;
