@@ -263,7 +263,10 @@ def _pass(
     batch.clear_local(threads, base, function.frame.nbytes)
     kernel = function.kernel
     target_slots = slots_of([*(kernel.results or ()), *(kernel.params or ())])[len(kernel.results or ()) :]
-    keys = register_parameters(function.binder.registers, kernel, kernel.params)
+    registers = function.binder.registers
+    keys = register_parameters(registers, kernel, kernel.params)
+    for shadow in (registers.shadows[key] for of_param in keys for key in of_param if key in registers.shadows):
+        batch.write_file(c.depth + 1, shadow, threads, np.ones(threads.size, bool))
     for slot, read, (offset, size), target_keys in zip(slots, reads, target_slots, keys, strict=True):
         if slot is not None:
             source = np.broadcast_to(own_base * 0 + slot[0](c), (c.n,))

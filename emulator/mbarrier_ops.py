@@ -129,6 +129,15 @@ def _lanes(guard: Getter | None, c: Cohort) -> Array:
     return np.arange(c.n) if lanes is None else lanes
 
 
+def _flags(lanes: Array, c: Cohort) -> Array | None:
+    """Which lanes of the cohort are in ``lanes``; ``None`` if all are."""
+    if lanes.size == c.n:
+        return None
+    flags = np.zeros(c.n, bool)
+    flags[lanes] = True
+    return flags
+
+
 def _released(c: Cohort, lanes: Array) -> None:
     """``lanes`` arrive: their earlier accesses are released to the threads that wait."""
     words = c.threads[lanes], c.blocks[lanes]
@@ -213,11 +222,7 @@ def _arrive(image: Image, binder: Binder, instr: Instr) -> Step:
             if is_partial and target.checks and bool(((old & np.uint64(COUNT)) == (updates & COUNT)).any()):
                 assert piece.lanes is not None
                 target.report(c, piece.lanes, "completes the phase, although .noComplete states that it does not")
-        flags = None
-        if lanes.size < c.n:
-            flags = np.zeros(c.n, bool)
-            flags[lanes] = True
-        write(c, states, flags)
+        write(c, states, _flags(lanes, c))
 
     return step
 
@@ -267,11 +272,7 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
         c.batch.waits_in_vain = not passed.size
         if passed.size:
             c.batch.order.strong(c.threads[passed], c.blocks[passed], reads=True, writes=False)
-        flags = None
-        if lanes.size < c.n:
-            flags = np.zeros(c.n, bool)
-            flags[lanes] = True
-        write(c, results, flags)
+        write(c, results, _flags(lanes, c))
 
     return step
 

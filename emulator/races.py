@@ -311,7 +311,8 @@ class Races:
 
     def _note_new_reader(self, prefix: str, at: Selector, stamps: Array, base: Array, low: Array, size: int) -> None:
         column = self.column(prefix + "read")
-        old = column[at]
+        # A slice of a column is a view, which the assignment would change.
+        old = column[at].copy() if isinstance(at, slice) else column[at]
         column[at] = stamps
         self._note_second(prefix, old, at, stamps, base, low, size)
 

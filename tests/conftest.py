@@ -5,11 +5,16 @@
     --bless         tests that hold a rewritable expectation rewrite it
     --fuzz-n N      examples for each property, drawn at random; without it, a fixed set of them
 
-Property tests leave `max_examples` to these settings. `Facts.checks_preserved` is on in all tests.
+A test with the fixture ``seeds`` gets the seeds of one share of the random programs. Its module has two constants:
+``FIXED``, the number of programs without ``--fuzz-n``, and ``SHARE``, the number of programs in one test case.
+
+Property tests with hypothesis leave `max_examples` to these settings. `Facts.checks_preserved` is on in all tests.
 """
 
 import functools
 import importlib
+import random
+from typing import Any
 
 import pytest
 from ptxmotion.analysis import Facts
@@ -41,6 +46,28 @@ def pytest_configure(config: pytest.Config) -> None:
         suppress_health_check=quiet,
     )
     settings.load_profile("fuzz" if examples else "fixed")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "seeds" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0) or _constant(metafunc, "FIXED")
+        shares = -(-count // _constant(metafunc, "SHARE"))
+        metafunc.parametrize("seeds", range(shares), indirect=True, ids=lambda share: f"share{share}")
+
+
+def _constant(test: Any, name: str) -> int:
+    """A constant of the module of a test."""
+    return int(getattr(test.module, name))
+
+
+@pytest.fixture
+def seeds(request: pytest.FixtureRequest) -> list[int]:
+    """The seeds of a share: with ``--fuzz-n`` random numbers, else consecutive ones. Both have all remainders modulo
+    the number of seeds."""
+    each = _constant(request, "SHARE")
+    if request.config.getoption("--fuzz-n"):
+        return [each * random.randrange(1 << 37) + place for place in range(each)]
+    return [each * request.param + place for place in range(each)]
 
 
 @functools.cache

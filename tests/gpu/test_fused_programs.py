@@ -21,13 +21,7 @@ from random_launches import random_launches
 pytestmark = pytest.mark.gpu
 
 #: The number of programs without --fuzz-n, and of programs in one test case.
-PROGRAMS, SHARE = 32, 8
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0) or PROGRAMS
-        metafunc.parametrize("share", range((count + SHARE - 1) // SHARE))
+FIXED, SHARE = 32, 8
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +35,9 @@ def everything(gpu: CudaBackend) -> FusionOptions:
 
 
 @pytest.mark.fuzz
-def test_random_programs(gpu: CudaBackend, share: int) -> None:
+def test_random_programs(gpu: CudaBackend, seeds: list[int]) -> None:
     fusions = cooperative = 0
-    for seed in range(share * SHARE, share * SHARE + SHARE):
+    for seed in seeds:
         made = random_launches(seed)
         found = fuse_program(made.host, made.ptx, everything(gpu))
         if not found.result.fusions:

@@ -24,12 +24,14 @@ from ptxmotion.harness.arm_code import arch_on
 from ptxmotion.ptx import print_module
 from ptxmotion.toolchain.tools import assemble
 
+__all__ = ["FIXED", "SHARE"]
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
 from gpu_driver import Gpu, GpuError, GpuProcess
 from ladder import Launch, run, transformed
-from test_transforms import chosen, drawn, seeds
+from test_transforms import FIXED, SHARE, chosen, drawn
 
 
 @cache
@@ -74,8 +76,8 @@ def optimized(ptx: str, launch: Launch, seed: int, expected: list[np.ndarray[Any
 
 @pytest.mark.gpu
 @pytest.mark.fuzz
-def test_the_gpu_sees_no_difference(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_the_gpu_sees_no_difference(seeds: list[int]) -> None:
+    for seed in seeds:
         ptx, launch = drawn(seed, for_gpu=True)
         expected = run(ptx, launch, seed).arrays
         assert differences(expected, on_gpu(ptx, launch, seed)) == [], (seed, "emulator")
@@ -86,9 +88,3 @@ def test_the_gpu_sees_no_difference(share: int, pytestconfig: pytest.Config) -> 
         for passes, text in texts.items():
             for line in optimized(text, launch, seed, expected):
                 warnings.warn(f"seed {seed}, passes '{passes}': ptxas -O3: {line}", stacklevel=1)
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    from test_transforms import pytest_generate_tests as shares
-
-    shares(metafunc)

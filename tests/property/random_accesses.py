@@ -26,6 +26,7 @@ class Accesses(Writer):
         self.bases: dict[str, str] = {}
         self.n = self.k0 = self.tid = self.thread = ""
         self.exchanged = False  #: whether all threads may read the shared slots
+        self.is_mostly_sliding = rng.random() < 0.2  #: whether most accesses are in loops of `sliding`
 
     # --- memory --------------------------------------------------------------------------------------------------
 
@@ -41,7 +42,10 @@ class Accesses(Writer):
             (2, self.local_own),
             (2, self.shared_of_others),
             (2, self.atomic),
-            (2, self.sliding),
+            (1, self.copied_to_shared),
+            (0.5, self.prefetched),
+            (24 if self.is_mostly_sliding else 2, self.sliding),
+            (8 if self.is_mostly_sliding else 1, self.tested_turns),
             (1, self.partly_read),
         ]
         self.rng.choices([action for _, action in actions], [weight for weight, _ in actions])[0]()
@@ -159,9 +163,10 @@ class Accesses(Writer):
     def atomic(self) -> None:
         if self.rng.random() < 0.5:
             address, offset, _ = self.own_place()
-            operation = self.rng.choice(["add", "max", "exch", "xor"])
-            kind = {"max": "s32", "add": "u32"}.get(operation, "b32")
-            self.define("b32", f"atom.global.{operation}.{kind} {{}}, [{address}+{offset}], {self.value('b32')}")
+            operation = self.rng.choice(["add", "max", "exch", "xor", "inc", "cas"])
+            kind = {"max": "s32", "add": "u32", "inc": "u32"}.get(operation, "b32")
+            values = self.value("b32") + (f", {self.value('b32')}" if operation == "cas" else "")
+            self.define("b32", f"atom.global.{operation}.{kind} {{}}, [{address}+{offset}], {values}")
             return
         nctaid = self.define("b32", "mov.u32 {}, %nctaid.x", is_fixed=True)
         threads = self.define("b32", f"mul.lo.s32 {{}}, {nctaid}, {self.block}", is_fixed=True)
@@ -194,6 +199,8 @@ class Accesses(Writer):
         total = rng.choice(self.known.assignable["b32"])
         predicate = self.predicate()
         head, end = self.label(), self.label()
+        if rng.random() < 0.4:  # some threads read before the loop what the loop may read
+            self.read_if(predicate, f"[{rng.choice(moving)}+{4 * rng.randrange(reach + 1)}]", total)
         shape = rng.choice(["above", "below", "guarded"])
         if shape == "guarded":
             none = self.define("pred", f"setp.eq.u32 {{}}, {counter}, {bound}", is_fixed=True)
@@ -207,6 +214,10 @@ class Accesses(Writer):
             if by_index:
                 scaled = self.define("b32", f"mul.lo.s32 {{}}, {counter}, {stride}", is_fixed=True)
                 current = [self.element(base, scaled) for base in moving]
+            if rng.random() < 0.5:
+                comparison = rng.choice(["eq", "ne", "lt", "ge"])
+                text = f"setp.{comparison}.u32 {{}}, {counter}, {rng.randrange(3)}"
+                predicate = self.define("pred", text, is_fixed=True)
             for _ in range(rng.randint(1, 5)):
                 self.slide(rng.choice(current), rng.randrange(reach + 1), total, predicate)
             if not by_index:
@@ -230,12 +241,7 @@ class Accesses(Writer):
             value = self.define("b32", f"ld.global.b32 {{}}, {place}", is_fixed=True)
             self.emit(f"mad.lo.s32 {total}, {total}, 3, {value}")
         elif choice < 0.7:
-            join = self.label()
-            self.emit(f"@{predicate} bra {join}")
-            with self.scope():
-                value = self.define("b32", f"ld.global.b32 {{}}, {place}", is_fixed=True)
-                self.emit(f"xor.b32 {total}, {total}, {value}")
-            self.place(join)
+            self.read_if(predicate, place, total)
         elif choice < 0.85:
             self.emit(f"st.global.b32 {place}, {total}")
         elif choice < 0.92:
@@ -245,6 +251,38 @@ class Accesses(Writer):
             self.emit(f"st.global.{kind} {place}, {total}")
             value = self.define("b32", f"ld.global.{kind} {{}}, {place}", is_fixed=True)
             self.emit(f"add.s32 {total}, {total}, {value}")
+
+    def tested_turns(self) -> None:
+        """A load behind a test of the number of the iteration. Some threads read the same address before the loop."""
+        rng = self.rng
+        address, offset, _ = self.own_place()
+        place, total = f"[{address}+{offset}]", rng.choice(self.known.assignable["b32"])
+        if rng.random() < 0.8:
+            self.read_if(self.predicate(), place, total)
+        turns = str(rng.randint(0, 3))
+        if rng.random() < 0.3:
+            turns = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, {rng.choice([1, 3])}", is_fixed=True)
+        counter = self.define("b32", "mov.u32 {}, 0", is_fixed=True)
+        head = self.label()
+        with self.scope():
+            self.place(head)
+            test = f"setp.{rng.choice(['eq', 'ne', 'lt', 'ge'])}.u32 {{}}, {counter}, {rng.randrange(2)}"
+            skips = self.define("pred", test, is_fixed=True)
+            self.read_if(rng.choice(["", "!"]) + skips, place, total)
+            if rng.random() < 0.2:
+                self.emit(f"st.global.b32 {place}, {total}")
+            self.emit(f"add.s32 {counter}, {counter}, 1")
+            again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {turns}", is_fixed=True)
+            self.emit(f"@{again} bra {head}")
+
+    def read_if(self, predicate: str, place: str, total: str) -> None:
+        """A load behind a branch. The value is added to ``total``."""
+        join = self.label()
+        self.emit(f"@{predicate} bra {join}")
+        with self.scope():
+            value = self.define("b32", f"ld.global.b32 {{}}, {place}", is_fixed=True)
+            self.emit(f"xor.b32 {total}, {total}, {value}")
+        self.place(join)
 
     def partly_read(self) -> None:
         """A load after two arms, of which one or both have read or written the same address, or one near it."""
@@ -284,6 +322,28 @@ class Accesses(Writer):
             self.emit(f"st.shared.u32 [{address}+{offset}], {self.value('b32')}")
         else:
             self.define("b32", f"ld.shared.u32 {{}}, [{address}+{offset}]")
+
+    def copied_to_shared(self) -> None:
+        """An asynchronous copy of words of the input into this thread's shared slots. It is complete after the wait."""
+        index = self.input_index(INPUT_WORDS - 4)
+        address = self.element(self.base("in"), index)
+        into = self.slot_in("own", 16)
+        size = self.rng.choice([4, 8, 16])
+        kind = "cg" if size == 16 and self.rng.random() < 0.5 else "ca"
+        self.emit(f"cp.async.{kind}.shared.global [{into}], [{address}], {size}")
+        if self.rng.random() < 0.5:
+            self.compute()
+        self.emit("cp.async.commit_group")
+        self.emit(self.rng.choice(["cp.async.wait_group 0", "cp.async.wait_all"]))
+        self.define("b32", f"ld.shared.u32 {{}}, [{into}+{self.rng.choice([0, 4, 12])}]")
+
+    def prefetched(self) -> None:
+        """An instruction without a result: a prefetch or a pause."""
+        if self.rng.random() < 0.3:
+            self.emit("nanosleep.u32 20")
+            return
+        address = self.element(self.base("in"), self.input_index(INPUT_WORDS - 4))
+        self.emit(f"prefetch.global.{self.rng.choice(['L1', 'L2'])} [{address}]")
 
     def local_own(self) -> None:
         index = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 7", is_fixed=True)

@@ -14,6 +14,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
+from random_comparisons import respelled
+
 __all__ = ["POINTERS", "RandomContract", "RandomLaunch", "fitted", "random_contract", "random_launch"]
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -138,7 +140,10 @@ class _Writer:
             self.indices.append(self.load(pointer, self.address(pointer, x)))
         if self.rng.random() < 0.3:
             predicate, y = self.comparison(), self.index()
+            y = self.rng.choice([x, y, y, y])
             self.indices.append(self.word(f"selp.b32 {{}}, {x}, {y}, {predicate}"))
+            if self.rng.random() < 0.4:  # another choice between the same values
+                self.indices.append(self.word(f"selp.b32 {{}}, {x}, {y}, {self.comparison()}"))
 
     def comparison(self) -> str:
         kind = self.rng.choice(["s32", "s32", "u32"])
@@ -149,12 +154,38 @@ class _Writer:
             left, right = (right, left) if right.startswith("%") else (left, right)
         predicate = self.fresh("p")
         self.emit(f"setp.{relation}.{kind} {predicate}, {left}, {right}")
-        if self.rng.random() < 0.25:
-            first, predicate = predicate, self.fresh("p")
-            second = self.fresh("p")
-            self.emit(f"setp.lt.s32 {second}, {self.rng.choice(self.indices)}, {self.rng.choice(['%n', '%m'])}")
-            self.emit(f"{self.rng.choice(['and', 'or'])}.pred {predicate}, {first}, {second}")
+        way = self.rng.random()
+        if way < 0.2:
+            first, second, predicate = predicate, self.bounded(), self.fresh("p")
+            self.emit(f"{self.rng.choice(['and', 'or', 'xor'])}.pred {predicate}, {first}, {second}")
+        elif way < 0.35:
+            predicate = self.combined(relation, kind, left, right, predicate)
+        elif way < 0.45:  # written on some paths only
+            guard = self.bounded()
+            self.emit(f"@{self.rng.choice(['', '!'])}{guard} setp.{relation}.{kind} {predicate}, {right}, {left}")
         return predicate
+
+    def bounded(self) -> str:
+        """A predicate from one comparison with a scalar."""
+        predicate = self.fresh("p")
+        self.emit(f"setp.lt.s32 {predicate}, {self.rng.choice(self.indices)}, {self.rng.choice(['%n', '%m'])}")
+        return predicate
+
+    def combined(self, relation: str, kind: str, left: str, right: str, third: str) -> str:
+        """One of the two results of a comparison that is combined with the predicate ``third``."""
+        first, second = self.fresh("p"), self.fresh("p")
+        operation, negation = self.rng.choice(["and", "or", "xor"]), self.rng.choice(["", "", "!"])
+        results = self.rng.choice([first, f"{first}|{second}", f"{first}|{second}"])
+        self.emit(f"setp.{relation}.{operation}.{kind} {results}, {left}, {right}, {negation}{third}")
+        return self.rng.choice([first, second]) if "|" in results else first
+
+    def bound_test(self, relation: str, kind: str, left: str, right: str, predicate: str) -> None:
+        """Compare in ``predicate``. One test in eight also depends on another comparison."""
+        if self.rng.random() < 0.12:
+            other = self.combined(relation, kind, left, right, self.bounded())
+            self.emit(f"mov.pred {predicate}, {other}")
+        else:
+            self.emit(f"setp.{relation}.{kind} {predicate}, {left}, {right}")
 
     def guarded(self) -> None:
         predicate, behind = self.comparison(), self.fresh("L")
@@ -214,7 +245,8 @@ class _Writer:
     def loop(self) -> None:
         known = list(self.indices)
         self.depth += 1
-        self.rng.choice([self.bottom_tested, self.top_tested, self.until_equal, self.unrolled, self.moving_pointer])()
+        shapes = [self.bottom_tested, self.top_tested, self.until_equal, self.unrolled, self.moving_pointer, self.odd]
+        self.rng.choice(shapes)()
         self.depth -= 1
         self.indices = known
 
@@ -229,13 +261,13 @@ class _Writer:
         predicate = self.fresh("p")
         kind = self.rng.choice(["s32", "s32", "u32"])
         if self.rng.random() < 0.8:
-            self.emit(f"setp.ge.{kind} {predicate}, {i}, {bound}")
+            self.bound_test("ge", kind, i, bound, predicate)
             self.emit(f"@{predicate} bra {behind}")
         self.place(head)
         self.indices.append(i)
         self.statements(1)
         self.emit(f"add.s32 {i}, {i}, {step}")
-        self.emit(f"setp.{self.rng.choice(['lt', 'lt', 'le'])}.{kind} {predicate}, {i}, {bound}")
+        self.bound_test(self.rng.choice(["lt", "lt", "le"]), kind, i, bound, predicate)
         self.emit(f"@{predicate} bra {head}")
         self.place(behind)
 
@@ -245,8 +277,10 @@ class _Writer:
         predicate = self.fresh("p")
         self.emit(f"mov.u32 {i}, {bound if down else self.rng.choice(['0', '2', '%tx'])}")
         self.place(head)
-        test = f"setp.le.s32 {predicate}, {i}, {self.rng.randint(-1, 2)}"
-        self.emit(test if down else f"setp.ge.{self.rng.choice(['s32', 'u32'])} {predicate}, {i}, {bound}")
+        if down:
+            self.bound_test("le", "s32", i, str(self.rng.randint(-1, 2)), predicate)
+        else:
+            self.bound_test("ge", self.rng.choice(["s32", "u32"]), i, bound, predicate)
         self.emit(f"@{predicate} bra {behind}")
         self.indices.append(i)
         self.statements(1)
@@ -266,8 +300,30 @@ class _Writer:
         self.indices.append(i)
         self.statements(1)
         self.emit(f"add.s32 {i}, {i}, {step}")
-        self.emit(f"setp.ne.s32 {predicate}, {i}, {0 if step < 0 else bound}")
+        self.bound_test("ne", "s32", i, "0" if step < 0 else bound, predicate)
         self.emit(f"@{predicate} bra {head}")
+        self.place(behind)
+
+    def odd(self) -> None:
+        """A loop that continues on any comparison of its counter with a constant near it, at most three times."""
+        rng = self.rng
+        i, turns, behind, head = self.fresh("r"), self.fresh("r"), self.fresh("L"), self.fresh("L")
+        start, step = rng.randint(0, 4), rng.choice([1, 1, 2, 3, -1])
+        moved, ends, predicate = (self.fresh(kind) for kind in ("r", "p", "p"))
+        self.emit(f"mov.u32 {i}, {start}")
+        self.emit(f"mov.u32 {turns}, 0")
+        self.place(head)
+        self.indices.append(i)
+        self.statements(1)
+        self.emit(f"add.s32 {moved}, {i}, {step}")
+        self.emit(f"add.s32 {turns}, {turns}, 1")
+        if rng.random() < 0.7:
+            self.emit(f"setp.gt.s32 {ends}, {turns}, 3")
+            self.emit(f"@{ends} bra {behind}")
+        relation, kind = rng.choice(["eq", "ne", "lt", "le", "gt", "ge"]), rng.choice(["s32", "u32"])
+        self.bound_test(relation, kind, rng.choice([i, moved]), str(start + rng.choice([0, 0, step, 2, 5])), predicate)
+        self.emit(f"mov.u32 {i}, {moved}")
+        self.emit(f"@{rng.choice(['', '', '!'])}{predicate} bra {head}")
         self.place(behind)
 
     def unrolled(self) -> None:
@@ -417,11 +473,8 @@ def random_contract(seed: int) -> RandomContract:
     ]
     registers += [f".reg .b64 %rd<{counts['rd'] + 1}>, %a, %b, %c, %w, %t;"]
     body = "\n".join(["\t" + each for each in registers] + writer.lines)
-    return RandomContract(
-        f"{HEAD}.visible .entry k(\n" + ",\n".join(params) + "\n)\n{\n" + body + "\nEND:\n\tret;\n}\n",
-        writer.sizes,
-        is_tame,
-    )
+    text = f"{HEAD}.visible .entry k(\n" + ",\n".join(params) + "\n)\n{\n" + body + "\nEND:\n\tret;\n}\n"
+    return RandomContract(respelled(text, rng), writer.sizes, is_tame)
 
 
 _BORDERS = (0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x40000000, 0x20000001, 0x10000)

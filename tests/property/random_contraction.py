@@ -14,12 +14,16 @@ import struct
 from collections import defaultdict
 
 from ptxmotion.ptx import Instr
+from random_comparisons import respelled
 
 __all__ = ["constant_of", "contraction_kernel", "sums_in"]
 
 #: Offsets in bytes of the buffer that kernels store to and load from. Results of sums are stored after them.
 _SLOTS = (0, 4, 8, 12)
 _RESULTS = 64
+#: Those with ``.rn`` are what the passes make of products and sums that must not be contracted.
+_PRODUCTS = ("mul.f32",) * 5 + ("mul.rn.f32",)
+_SUMS = ("add.f32", "sub.f32") * 4 + ("add.rn.f32",)
 
 
 def _literal(number: int) -> str:
@@ -54,7 +58,7 @@ class _Writer:
 
     def _mul(self, depth: int) -> None:
         left, right = self.rng.choice(self.inputs), self.rng.choice(self.inputs)
-        self._define(f"mul.f32 {{}}, {left}, {right};")
+        self._define(f"{self.rng.choice(_PRODUCTS)} {{}}, {left}, {right};")
 
     def _define(self, text: str) -> None:
         result = self.new()
@@ -64,7 +68,7 @@ class _Writer:
     def _add(self, depth: int) -> None:
         self.constant += 1
         result, value = self.new(), self.rng.choice(self.values[-5:])
-        operation = self.rng.choice(("add.f32", "sub.f32"))
+        operation = self.rng.choice(_SUMS)
         self.lines.append(f"{operation} {result}, {value}, {_literal(self.constant)};")
         self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
 
@@ -81,7 +85,14 @@ class _Writer:
         self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")
 
     def _move(self, depth: int) -> None:
-        self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {self.rng.choice(self.values)};")
+        value = self.rng.choice(self.values)
+        way = self.rng.random()
+        if way < 0.15:
+            self._define(f"selp.f32 {{}}, {value}, {value}, %p1;")
+        elif way < 0.3:
+            self._define(f"selp.f32 {{}}, {value}, {self.rng.choice(self.values)}, %p2;")
+        else:
+            self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {value};")
 
     def _pair(self, depth: int) -> None:
         products = [self._product() for _ in range(2)]
@@ -128,7 +139,7 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)
-    return f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
+    text = f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
 {{
 	.reg .f32 %a, %b, %c, %f<{writer.registers + 1}>;
 	.reg .u64 %x, %o;
@@ -147,6 +158,7 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
 	ret;
 }}
 """
+    return respelled(text, rng)
 
 
 _SECTION = re.compile(r"^\s*\.section\s+\.text\.([^,\s]+)")

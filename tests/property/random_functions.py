@@ -17,6 +17,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from random_comparisons import respelled
 from random_writer import Writer
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def random_functions(seed: int, size: int, *, has_vectors: bool = True) -> Rando
         texts.append(body.function(signature, size))
         known.append(signature)
     texts.append(_Body(rng, tuple(known), has_vectors=has_vectors).kernel())
-    return RandomFunctions("\n".join([".version 8.0\n.target sm_80\n.address_size 64\n", *texts]))
+    text = "\n".join([".version 8.8\n.target sm_90\n.address_size 64\n", *texts])
+    return RandomFunctions(respelled(text, rng))
 
 
 def _drawn_class(rng: random.Random, has_vectors: bool) -> str:

@@ -14,7 +14,16 @@ from itertools import product
 
 from ptxmotion.ptx import Form, ScalarType, decode
 
-__all__ = ["CLASSES", "LEFT_OUT", "Template", "class_of", "literal", "templates"]
+__all__ = [
+    "CLASSES",
+    "LEFT_OUT",
+    "LEFT_OUT_WITH_EFFECTS",
+    "Template",
+    "approximate_templates",
+    "class_of",
+    "literal",
+    "templates",
+]
 
 #: Register classes: the type that a register is declared with.
 CLASSES = ("pred", "b16", "b32", "b64", "f32", "f64")
@@ -117,14 +126,22 @@ _SPELLINGS: list[tuple[int, str]] = [
     (1, "cvt.pack.sat.s16|u16.s32"),
 ]
 
-#: Rows without effects that random programs leave out, and why. The names of `Op.name`, with the emulator's function.
+#: Approximations: their results differ between machines.
+_APPROXIMATIONS: list[tuple[int, str]] = [
+    (1, "div.approx|full.f32"),
+    (1, "rcp|rsqrt|sqrt.approx.f32"),
+    (1, "rcp|rsqrt.approx.ftz.f64"),
+    (1, "sin|cos|lg2|ex2|tanh.approx.f32"),
+]
+
+#: Rows with a function of the emulator that the random programs leave out, and why. The key is `Op.semantics`.
 LEFT_OUT: dict[str, str] = {
     "int_add_cc": "made in carry chains",
     "int_addc": "made in carry chains",
     "int_sub_cc": "made in carry chains",
     "int_subc": "made in carry chains",
-    "int_mad_cc": "reads or writes the carry flag between other instructions",
-    "int_madc": "reads or writes the carry flag between other instructions",
+    "int_mad_cc": "made in carry chains",
+    "int_madc": "made in carry chains",
     "mbarrier_pending_count": "reads the state that an mbarrier gave",
     "int_fns": "a loop of hundreds of machine instructions",
     "mixed_add": "sm_100 and newer",
@@ -132,13 +149,28 @@ LEFT_OUT: dict[str, str] = {
     "mixed_fma": "sm_100 and newer",
     "float_min3": "sm_100 and newer",
     "float_max3": "sm_100 and newer",
-    "bits_lop3_pred": "newer than the version of PTX that is written",
+    "bits_lop3_pred": "made with its second result",
     "address_cvta": "made with addresses",
     "address_cvta_to": "made with addresses",
     "address_isspacep": "depends on where the launcher puts buffers",
     "convert_stochastic": "sm_100 and newer",
     "memory_createpolicy": "has no value of its own",
     "move_vector": "made with vector registers, in `random_functions`",
+}
+
+#: The same for rows with effects.
+LEFT_OUT_WITH_EFFECTS: dict[str, str] = {
+    **dict.fromkeys(
+        ["mbarrier_init", "mbarrier_inval", "mbarrier_arrive", "mbarrier_arrive_drop", "mbarrier_wait"],
+        "how often a thread polls depends on the schedule",
+    ),
+    **dict.fromkeys(
+        ["mbarrier_expect_tx", "mbarrier_complete_tx", "mbarrier_copies", "bulk_copy", "bulk_commit", "bulk_wait"],
+        "need an mbarrier or a bulk copy",
+    ),
+    **dict.fromkeys(["matrix_mma", "matrix_load", "matrix_store"], "operands are spread over the lanes"),
+    "control_trap": "ends the launch",
+    "sync_activemask": "depends on the schedule",
 }
 
 
@@ -158,9 +190,19 @@ class Template:
 
 @cache
 def templates() -> tuple[Template, ...]:
-    """Every spelling that is drawn from."""
+    """Every exact spelling that is drawn from."""
+    return _templates(_SPELLINGS)
+
+
+@cache
+def approximate_templates() -> tuple[Template, ...]:
+    """Every approximate spelling that is drawn from."""
+    return _templates(_APPROXIMATIONS)
+
+
+def _templates(spellings: list[tuple[int, str]]) -> tuple[Template, ...]:
     found: list[Template] = []
-    for weight, spelling in _SPELLINGS:
+    for weight, spelling in spellings:
         parts = [part.split("|") for part in spelling.split(".")]
         mnemonics = [".".join(word for word in words if word) for words in product(*parts)]
         for mnemonic in mnemonics:

@@ -20,6 +20,7 @@ from ptxmotion.emulator.memory import MemoryObject
 from ptxmotion.emulator.options import Options
 from ptxmotion.ptx import Module, parse
 from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
+from random_comparisons import respelled
 
 __all__ = ["BUFFERS", "Device", "Pair", "make_pair", "truth"]
 
@@ -180,11 +181,12 @@ class _Kernel:
         )
         shared = "\t.shared .align 4 .b8 stage[256];\n" if self.has_shared else ""
         body = "\n\t".join(self.lines)
-        return (
+        text = (
             f"{_HEAD}.visible .entry {self.name}({params})\n{{\n\t.reg .pred %p<8>;\n\t.reg .b32 %r<4>;\n"
             "\t.reg .b32 %i, %gx, %tx, %bx, %ty, %by, %wx, %hy, %n, %m, %k, %s, %v0, %v1, %w<9>;\n"
             f"\t.reg .b64 %rd<8>, %pa, %pb, %pc;\n{shared}\t{body}\n$END:\n\tret;\n}}\n"
         )
+        return respelled(text, self.rng)
 
     def prologue(self) -> None:
         for register, special in (("tx", "tid.x"), ("bx", "ctaid.x"), ("ty", "tid.y"), ("by", "ctaid.y")):

@@ -20,6 +20,7 @@ from ptxmotion import dsl
 from ptxmotion.dsl import program_from_text, ptx_source
 from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.dsl.kernel import Kernel
+from random_comparisons import respelled
 
 __all__ = ["RandomLaunches", "random_launches"]
 
@@ -276,7 +277,7 @@ class _Writer:
         if len(self.kernels) < 6 or self.rng.random() < 0.5:
             name = f"k{len(self.kernels)}"
             reads = ["same"] * 5 + ["back"] * 3 + list(READS)
-            self.kernels[name] = kernel_text(
+            text = kernel_text(
                 name,
                 self.rng.choice(reads),
                 self.rng.choice(WRITES),
@@ -292,6 +293,7 @@ class _Writer:
                 ),
                 self.rng.choice(HEADS),
             )
+            self.kernels[name] = respelled(text, self.rng)
             if WIDE in self.kernels[name]:
                 self.wide.add(name)
             if ROWS in self.kernels[name]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import random
 
+from random_comparisons import respelled
+
 __all__ = ["kernel_with_route"]
 
 HEAD = """.version 9.0
@@ -72,4 +74,4 @@ def kernel_with_route(rng: random.Random, steps: int) -> tuple[str, str]:
         f"{HEAD}.visible .entry k({params})\n{{\n" + "\n".join([*body, *store, "ret;\n}\n"])
         for store in (["st.global.u32 [%d5], %r5;"], [])
     ]
-    return texts[0], texts[1]
+    return respelled(texts[0], rng), respelled(texts[1], rng)

@@ -15,6 +15,7 @@ import random
 from dataclasses import dataclass, field
 
 import numpy as np
+from random_comparisons import respelled
 
 __all__ = ["PointerProgram", "pointer_kernel"]
 
@@ -386,6 +387,10 @@ class _Soup:
         if stepping is not None:
             stepping.slack -= 16 * turns
             self.pointers.append(stepping)
+        known = list(self.predicates)
+        if rng.random() < 0.5:
+            comparison = rng.choice(["eq", "ne", "lt", "ge"])
+            self.predicates.append(self.define("p", f"setp.{comparison}.u32 {{}}, {counter}, {rng.randrange(turns)}"))
         self.block(2, depth + 1)
         if stepping is not None:
             self.access()
@@ -393,6 +398,7 @@ class _Soup:
             self.emit(f"add.s{width} {stepping.reg}, {stepping.reg}, {step}")
             if rng.random() < 0.4:
                 self.access()
+        self.predicates = known
         self.emit(f"add.s32 {counter}, {counter}, 1")
         again = self.define("p", f"setp.lt.u32 {{}}, {counter}, {turns}")
         self.emit(f"@{again} bra {head}")
@@ -408,4 +414,4 @@ def pointer_kernel(seed: int, size: int) -> PointerProgram:
     soup.block(size)
     soup.emit("ret")
     head = _HEAD.replace("%p<100>", f"%p<{soup.count + 1}>").replace("<2000>", f"<{soup.count + 1}>")
-    return PointerProgram(head + "\n".join(soup.lines) + "\n}\n")
+    return PointerProgram(respelled(head + "\n".join(soup.lines) + "\n}\n", soup.rng))

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from random_accesses import INPUT_WORDS, SLOT_WORDS, SUM_WORDS, Accesses
+from random_comparisons import respelled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +88,7 @@ def random_kernel(seed: int, size: int, *, for_gpu: bool = False) -> RandomProgr
     writer.statements(size - size * 3 // 4, _Level())
     writer.epilogue()
     shared = 4 * block if writer.is_dynamic else 0
-    return RandomProgram(writer.text(), "fuzz", (rng.choice([1, 2, 3]), 1, 1), (block, 1, 1), shared)
+    return RandomProgram(respelled(writer.text(), rng), "fuzz", (rng.choice([1, 2, 3]), 1, 1), (block, 1, 1), shared)
 
 
 @dataclass
@@ -300,13 +301,17 @@ class _Structure(Accesses):
             shape = self.two_entries
         shape(budget, level.inner(is_uniform=is_uniform, is_loop=True), bound)
 
-    def body(self, budget: int, level: _Level) -> None:
-        """The body of a loop. A jump to its end is a ``continue``."""
+    def body(self, budget: int, level: _Level, counter: str) -> None:
+        """The body of a loop. A jump to its end is a ``continue``. Its branches may depend on the number of the
+        iteration."""
         # In the second iteration, shared memory may contain values of another exchange.
         self.exchanged = False
         with self.region():
             if self.rng.random() < 0.3:
                 self.lines.append('\t.pragma "nounroll";')
+            if self.rng.random() < 0.5:
+                comparison = self.rng.choice(["eq", "ne", "lt", "ge"])
+                self.define("pred", f"setp.{comparison}.u32 {{}}, {counter}, {self.rng.randrange(3)}", is_fixed=True)
             self.statements(budget, level)
         self.exchanged = False
 
@@ -317,7 +322,7 @@ class _Structure(Accesses):
             self.place(head)
             stop = self.define("pred", f"setp.ge.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{stop} bra {whole.label}")
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             self.emit(f"bra{self.rng.choice(['', '.uni'])} {head}")
 
@@ -326,7 +331,7 @@ class _Structure(Accesses):
         head = self.label()
         with self.region(needs_all=level.is_uniform):
             self.place(head)
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{again} bra {head}")
@@ -339,7 +344,7 @@ class _Structure(Accesses):
         with self.region(needs_all=level.is_uniform) as whole:
             self.emit(f"@{none} bra {whole.label}")
             self.place(head)
-            self.body(budget, level)
+            self.body(budget, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, -1")
             again = self.define("pred", f"setp.ne.s32 {{}}, {counter}, 0", is_fixed=True)
             self.emit(f"@{again} bra {head}")
@@ -351,9 +356,9 @@ class _Structure(Accesses):
         with self.region():
             self.emit(f"@{self.predicate()} bra {middle}")
             self.place(head)
-            self.body(budget // 2, level)
+            self.body(budget // 2, level, counter)
             self.place(middle)
-            self.body(budget - budget // 2, level)
+            self.body(budget - budget // 2, level, counter)
             self.emit(f"add.s32 {counter}, {counter}, 1")
             again = self.define("pred", f"setp.lt.u32 {{}}, {counter}, {bound}", is_fixed=True)
             self.emit(f"@{again} bra {head}")
@@ -366,16 +371,48 @@ class _Structure(Accesses):
             self.compute()
             return
         rng = self.rng
-        if rng.random() < 0.6:
+        if rng.random() < 0.5:
             address = self.slot_in("exchange", 4)
             self.emit("bar.sync 0")
             self.emit(f"st.shared.u32 [{address}], {self.value('b32')}")
             self.emit("bar.sync 0")
             self.exchanged = True
             self.shared_of_others()
-        elif rng.random() < 0.6:
-            mode, bound = rng.choice([("bfly", 31), ("down", 31), ("up", 0), ("idx", 31)])
-            lane = rng.randrange(32)
-            self.define("b32", f"shfl.sync.{mode}.b32 {{}}, {self.value('b32')}, {lane}, {bound}, -1")
         else:
+            self.between_lanes()
+
+    def between_lanes(self) -> None:
+        """An exchange between the lanes of a warp, or between all threads without memory. Some have two results."""
+        rng = self.rng
+        way, word = rng.randrange(10), self.value("b32")
+        if way < 3:
+            mode, bound = rng.choice([("bfly", 31), ("down", 31), ("up", 0), ("idx", 31)])
+            self.with_second(f"shfl.sync.{mode}.b32", f"{word}, {rng.randrange(32)}, {bound}, -1")
+        elif way == 3:
             self.define("b32", f"vote.sync.ballot.b32 {{}}, {self.predicate()}, -1")
+        elif way == 4:
+            self.define("pred", f"vote.sync.{rng.choice(['all', 'any', 'uni'])}.pred {{}}, {self.predicate()}, -1")
+        elif way == 5:
+            kind = rng.choice(["b32", "b64"])
+            self.define("b32", f"match.any.sync.{kind} {{}}, {self.value(kind)}, -1")
+        elif way == 6:
+            kind = rng.choice(["b32", "b64"])
+            self.with_second(f"match.all.sync.{kind}", f"{self.value(kind)}, -1")
+        elif way == 7:
+            operation, kind = rng.choice(
+                [("add", "u32"), ("min", "s32"), ("max", "u32"), ("and", "b32"), ("or", "b32"), ("xor", "b32")]
+            )
+            self.define("b32", f"redux.sync.{operation}.{kind} {{}}, {word}, -1")
+        elif way == 8 and not self.for_gpu:  # which lane is elected differs between machines
+            self.with_second("elect.sync", "-1")
+        else:
+            self.emit("bar.warp.sync -1")
+            text = rng.choice(["bar.red.popc.u32", "bar.red.and.pred", "bar.red.or.pred", "barrier.red.popc.u32"])
+            self.define("pred" if text.endswith("pred") else "b32", f"{text} {{}}, 0, {self.predicate()}")
+
+    def with_second(self, mnemonic: str, sources: str) -> None:
+        """An instruction with a word as its result, and sometimes with a predicate as its second result."""
+        second = f"|{self.fresh('pred')}" if self.rng.random() < 0.7 or mnemonic == "elect.sync" else ""
+        self.define("b32", f"{mnemonic} {{}}{second}, {sources}")
+        if second:
+            self.known.values["pred"].append(second[1:])

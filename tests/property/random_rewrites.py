@@ -310,7 +310,6 @@ REWRITES: dict[str, Callable[[_Text], None]] = {
 def rewritten(ptx: str, seed: int, names: frozenset[str] | None = None) -> str:
     """``ptx`` after a random choice of rewrites, or after those of ``names``, of which ``merged`` is one."""
     rng = random.Random(f"rewrite:{seed}")
-    ptx = ptx.replace(".version 8.0\n.target sm_80", ".version 8.8\n.target sm_90")
     for name, rewrite in REWRITES.items():
         if name in names if names is not None else rng.random() < 0.35:
             text = _Text(ptx, rng, name)

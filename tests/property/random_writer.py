@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from random_instructions import CLASSES, Template, class_of, literal, templates
+from random_instructions import CLASSES, Template, approximate_templates, class_of, literal, templates
 
 if TYPE_CHECKING:
     from ptxmotion.ptx import ScalarType
@@ -58,7 +58,7 @@ class Writer:
         self.counts: dict[str, int] = dict.fromkeys(CLASSES, 0)
         self.labels = 0
         self.known = _Known()
-        self.templates = templates()
+        self.templates = templates() if for_gpu else templates() + approximate_templates()
         self.weights = [template.weight for template in self.templates]
 
     # --- text ----------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class Writer:
         exchange = f".shared .align 16 .b8 exchange[{size}];"
         return "\n".join(
             [
-                ".version 8.0\n.target sm_80\n.address_size 64\n",
+                ".version 8.8\n.target sm_90\n.address_size 64\n",
                 f".extern {exchange}" if self.is_dynamic else exchange,
                 ".visible .entry fuzz(.param .u64 in, .param .u64 out, .param .u64 other, .param .u32 n,",
                 "\t.param .u32 k0, .param .u32 k1, .param .f32 x)",
@@ -145,8 +145,8 @@ class Writer:
         """A new expression, one that was computed before, or a chain of carries."""
         rng = self.rng
         known = self.known.expressions
-        if rng.random() < 0.03:
-            self.carry_chain()
+        if rng.random() < 0.04:
+            rng.choice([self.carry_chain, self.carry_chain, self.logic_of_words])()
             return
         if known and rng.random() < 0.35:
             template, sources = known[-1 - min(int(rng.expovariate(0.08)), len(known) - 1)]
@@ -176,6 +176,8 @@ class Writer:
             self.source(scalar, is_last=number == count - 1, is_count=base in ("shl", "shr", "shf") and number > 0)
             for number, scalar in enumerate(template.sources)
         ]
+        if count > 1 and template.sources[0] is template.sources[1] and self.rng.random() < 0.05:
+            found[1] = found[0]
         if base in ("div", "rem") and template.sources[0].is_integer:
             found[1] = self.divisor(template.sources[1])
         elif base == "lop3":
@@ -204,7 +206,26 @@ class Writer:
         masked = self.define(name, f"and.{name} {{}}, {self.value(name)}, 255", is_fixed=True)
         return self.define(name, f"or.{name} {{}}, {masked}, 1", is_fixed=True)
 
+    def logic_of_words(self) -> None:
+        """A logical operation with a second result, which is combined with a predicate."""
+        words = ", ".join(self.value("b32") for _ in range(3))
+        operation, second = self.rng.choice(["and", "or"]), self.fresh("pred")
+        sources = f"{words}, {self.rng.randrange(256)}, {self.predicate()}"
+        self.define("b32", f"lop3.{operation}.b32 {{}}|{second}, {sources}")
+        self.known.values["pred"].append(second)
+
     def carry_chain(self) -> None:
+        """The words of a long sum, difference or product."""
+        if self.rng.random() < 0.3:
+            kind = self.rng.choice(["u32", "s32", "u64"])
+            name = f"b{kind[1:]}"
+            factors = f"{self.value(name)}, {self.value(name)}"
+            self.define(name, f"mad.lo.cc.{kind} {{}}, {factors}, {self.value(name)}")
+            if self.rng.random() < 0.4:
+                self.define(name, f"madc.hi.cc.{kind} {{}}, {factors}, {self.value(name)}")
+                factors = f"{self.value(name)}, {self.value(name)}"
+            self.define(name, f"madc.{self.rng.choice(['lo', 'hi'])}.{kind} {{}}, {factors}, {self.value(name)}")
+            return
         kind = self.rng.choice(["u32", "s32", "u64"])
         name = kind.replace("u", "b").replace("s", "b")
         operation = self.rng.choice(["add", "sub"])

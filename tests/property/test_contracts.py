@@ -13,7 +13,6 @@ The counts of launches that were refused although the bytes that they access are
 
 from __future__ import annotations
 
-import random
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,18 +45,9 @@ WIDEST = 1 << 16
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
-
     if "program" in metafunc.fixturenames:
         every = [each.fullname for each in benchmarks()]
         metafunc.parametrize("program", every if metafunc.config.getoption("--fuzz-n") else QUICK)
-
-
-def seeds(share: int, pytestconfig: pytest.Config) -> list[int]:
-    numbers = range(share * SHARE, (share + 1) * SHARE)
-    return [random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number for number in numbers]
 
 
 @dataclass
@@ -77,9 +67,9 @@ class Tally:
 
 
 @pytest.mark.fuzz
-def test_accesses_are_in_their_ranges(share: int, pytestconfig: pytest.Config) -> None:
+def test_accesses_are_in_their_ranges(seeds: list[int]) -> None:
     tally = Tally()
-    for seed in seeds(share, pytestconfig):
+    for seed in seeds:
         assert outside_of_ranges(seed, tally) == [], seed
     assert tally.counts.get("in force", 0), "no range was in force"
     print(tally)
@@ -160,9 +150,9 @@ are_met = holds
 
 
 @pytest.mark.fuzz
-def test_versions_compute_the_same(share: int, pytestconfig: pytest.Config) -> None:
+def test_versions_compute_the_same(seeds: list[int]) -> None:
     tally = Tally()
-    for seed in seeds(share, pytestconfig):
+    for seed in seeds:
         assert wrong_versions(seed, tally) == [], seed
     assert tally.counts.get("versions", 0), "no kernel had a version"
     print(tally)

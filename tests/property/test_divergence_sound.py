@@ -6,8 +6,6 @@ with random schedules, and where a thread's return prevents reconvergence after 
 there. Guarded returns count as branches.
 """
 
-import random
-
 import pytest
 from ptxmotion.analysis import Facts
 from ptxmotion.emulator import Emulator, InstanceJudge
@@ -17,18 +15,6 @@ from random_programs import RandomProgram, random_kernel
 SIZES = (5, 20, 60, 150)
 FIXED = 40
 SHARE = 10
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, (count or FIXED) // SHARE)))
-
-
-def seeds(share: int, config: pytest.Config) -> list[int]:
-    if config.getoption("--fuzz-n"):
-        return [random.randrange(1 << 40) for _ in range(SHARE)]
-    return list(range(share * SHARE, (share + 1) * SHARE))
 
 
 def divergent_branches(module: Module, kernel: Kernel, shape: tuple[int, int, int] | None) -> set[Instr]:
@@ -72,8 +58,8 @@ def loops_around(kernel: Kernel) -> list[list[int]]:
 
 
 @pytest.mark.fuzz
-def test_what_diverges_is_called_divergent(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_what_diverges_is_called_divergent(seeds: list[int]) -> None:
+    for seed in seeds:
         program = random_kernel(seed, SIZES[seed % len(SIZES)])
         module = parse(program.ptx, f"seed-{seed}.ptx")
         kernel = module.kernels[0]

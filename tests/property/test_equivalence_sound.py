@@ -12,22 +12,14 @@ FIXED = 60
 SHARE = 20
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range((count or FIXED) // SHARE or 1))
-
-
 @pytest.mark.fuzz
-def test_stores_through_random_pointers_are_compared(share: int, pytestconfig: pytest.Config) -> None:
-    is_random = bool(pytestconfig.getoption("--fuzz-n"))
-    seed = random.randrange(1 << 60) if is_random else share
-    rng = random.Random(seed)
-    for number in range(SHARE):
+def test_stores_through_random_pointers_are_compared(seeds: list[int]) -> None:
+    for seed in seeds:
+        rng = random.Random(seed)
         first, second = kernel_with_route(rng, rng.randrange(6))
         module = parse(first)
         itself = list(compare(module, module, seeds=range(4), seconds=20))
-        where = f"seed {seed}, kernel {number}\n{first}"
+        where = f"seed {seed}\n{first}"
         assert all(each.changed for each in itself if each.outcome == SAME), where
         assert verdict("k", itself).outcome == SAME, f"{where}\n{verdict('k', itself).undecided}"
         found = verdict("k", list(compare(module, parse(second), seeds=range(4), seconds=20)))

@@ -35,21 +35,14 @@ SHARE = 10
 FIXED = 40
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
-
-
 def drawn(seed: int) -> tuple[str, Launch]:
     soup = pointer_kernel(seed, (8, 20, 40)[seed % 3])
     return soup.ptx, Launch(soup.kernel, (1,), (1,), 0, soup.make_inputs)
 
 
 @pytest.mark.fuzz
-def test_memory_is_as_it_was(share: int, pytestconfig: pytest.Config) -> None:
-    for number in range(share * SHARE, (share + 1) * SHARE):
-        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number
+def test_memory_is_as_it_was(seeds: list[int]) -> None:
+    for seed in seeds:
         rng = random.Random(f"memory:{seed}")
         ptx, launch = drawn(seed)
         ladder = Ladder(ptx, launch, (seed,))
@@ -78,11 +71,10 @@ def buffers_after(ptx: str, launch: Launch, seed: int, promises: dict[str, Promi
 
 
 @pytest.mark.fuzz
-def test_a_broken_promise_is_caught(share: int, pytestconfig: pytest.Config) -> None:
+def test_a_broken_promise_is_caught(seeds: list[int], pytestconfig: pytest.Config) -> None:
     """A kernel is optimized with `restrict` and launched with equal buffers. With the check at launch it is correct."""
     caught = 0
-    for number in range(share * SHARE, (share + 1) * SHARE):
-        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number
+    for seed in seeds:
         ptx, launch = drawn(seed)
         passes = random.Random(f"broken:{seed}").choice(STRONG)
         made = print_module(transformed(ptx, passes, RESTRICT))

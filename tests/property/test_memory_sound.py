@@ -4,7 +4,6 @@ The programs are those of `random_pointers`, some of `random_programs`, half of 
 and the suite programs in their smallest size. `--fuzz-n=N` uses N new programs.
 """
 
-import random
 import sys
 from pathlib import Path
 
@@ -32,9 +31,6 @@ FIXED = 40
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
     if "program" in metafunc.fixturenames:
         every = [each.fullname for each in benchmarks()]
         metafunc.parametrize("program", every if metafunc.config.getoption("--fuzz-n") else QUICK)
@@ -50,12 +46,9 @@ def drawn(seed: int) -> tuple[str, Launch]:
 
 
 @pytest.mark.fuzz
-def test_the_memory_facts_hold(share: int, pytestconfig: pytest.Config) -> None:
+def test_the_memory_facts_hold(seeds: list[int]) -> None:
     tally = Tally()
-    for number in range(share * SHARE, (share + 1) * SHARE):
-        seed = number
-        if pytestconfig.getoption("--fuzz-n"):
-            seed = 8 * random.randrange(1 << 37) + number % 8
+    for seed in seeds:
         ptx, launch = drawn(seed)
         assert complaints(ptx, launch, seed, tally) == [], seed
     assert tally.programs == SHARE

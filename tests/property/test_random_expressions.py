@@ -23,7 +23,7 @@ from test_table_against_ptxas import has_ptxas
 needs_ptxas = pytest.mark.skipif(not has_ptxas(), reason="ptxas is not on this machine")
 
 #: Without --fuzz-n: programs, expressions in one module for ptxas, expressions that lose a token.
-FIXED = 20
+FIXED, SHARE = 20, 10
 EXPRESSIONS = 400
 MUTANTS = 2000
 
@@ -45,17 +45,16 @@ def number_of(config: pytest.Config, fixed: int) -> tuple[random.Random, int]:
 
 
 @pytest.mark.fuzz
-def test_programs_with_expressions_are_the_programs_without(pytestconfig: pytest.Config) -> None:
-    rng, count = number_of(pytestconfig, FIXED)
+def test_programs_with_expressions_are_the_programs_without(seeds: list[int]) -> None:
     replaced = 0
-    for _ in range(count):
-        plain = random_kernel(rng.randrange(1 << 40), 60).ptx
-        text = with_expressions(plain, rng)
+    for seed in seeds:
+        plain = random_kernel(seed, 60).ptx
+        text = with_expressions(plain, random.Random(seed))
         replaced += text != plain
         module = parse(text)
-        assert problems(module) == []
-        assert canonical(print_module(module)) == canonical(print_module(parse(plain)))
-    assert replaced > count // 2
+        assert problems(module) == [], seed
+        assert canonical(print_module(module)) == canonical(print_module(parse(plain))), seed
+    assert replaced > len(seeds) // 2
 
 
 def canonical(text: str) -> str:
@@ -64,24 +63,22 @@ def canonical(text: str) -> str:
 
 
 @pytest.mark.fuzz
-def test_programs_with_offsets_equal_those_without(pytestconfig: pytest.Config) -> None:
+def test_programs_with_offsets_equal_those_without(seeds: list[int]) -> None:
     """Sources ``%r1`` are written as ``%t+c``, where ``%t`` is ``%r1 - c``. Compared before and after the passes."""
-    rng, count = number_of(pytestconfig, FIXED)
     replaced = 0
-    for _ in range(count):
-        seed = rng.randrange(1 << 40)
+    for seed in seeds:
         drawn = random_kernel(seed, 60)
-        text = with_offsets(drawn.ptx, rng)
+        text = with_offsets(drawn.ptx, random.Random(seed))
         replaced += text.count("%less")
         module = parse(text)
-        assert problems(module) == []
+        assert problems(module) == [], seed
         assert not any(instr.form.is_opaque for kernel in module.kernels for instr in kernel.instructions())
         run_passes(module, "O3")
         results = [outputs(drawn, each, seed) for each in (drawn.ptx, text, print_module(module))]
         for other in results[1:]:
             for one, two in zip(results[0], other, strict=True):
                 np.testing.assert_array_equal(one, two, err_msg=f"seed {seed}")
-    assert replaced > 10 * count
+    assert replaced > 10 * len(seeds)
 
 
 def outputs(drawn: RandomProgram, text: str, seed: int) -> list[np.ndarray]:

@@ -16,18 +16,6 @@ FIXED = 64
 SHARE = 8
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
-
-
-def seeds(share: int, config: pytest.Config) -> list[int]:
-    if config.getoption("--fuzz-n"):
-        return [random.randrange(1 << 40) for _ in range(SHARE)]
-    return list(range(share * SHARE, (share + 1) * SHARE))
-
-
 def program(seed: int) -> RandomFunctions:
     return random_functions(seed, SIZES[seed % len(SIZES)], has_vectors=seed % 3 == 0)
 
@@ -37,8 +25,8 @@ def launch_of(drawn: RandomFunctions) -> Launch:
 
 
 @pytest.mark.fuzz
-def test_results_stay(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_results_stay(seeds: list[int]) -> None:
+    for seed in seeds:
         drawn = program(seed)
         ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))
         assert ladder.is_sound, (seed, ladder.fault, ladder.before[0].details)

@@ -76,18 +76,30 @@ def refused(lines: Sequence[str], arch: str) -> set[int]:
     return found
 
 
-def fault(line: str) -> str:
-    """What is wrong with our reading of ``line``, or an empty string."""
+def module_of(line: str) -> str:
+    """The text of a module whose kernel has the instruction ``line``."""
+    return f"{HEAD}{line}\nret;\n}}\n"
+
+
+def not_read(line: str) -> str:
+    """Why the reader or the verifier refuses ``line``, or an empty string."""
     try:
-        module = parse(f"{HEAD}{line}\nret;\n}}\n")
+        module = parse(module_of(line))
     except PtxError as error:
         return error.message
     found = problems(module)
     if found:
         return found[0].message
-    instr = next(module.kernel("k").instructions())
     printed = print_module(module)
-    if instr.text.split() != line.split() or print_module(parse(printed)) != printed:
+    return "" if print_module(parse(printed)) == printed else "prints differently the second time"
+
+
+def fault(line: str) -> str:
+    """What is wrong with our reading of ``line``, or an empty string."""
+    if message := not_read(line):
+        return message
+    instr = next(parse(module_of(line)).kernel("k").instructions())
+    if instr.text.split() != line.split():
         return f"printed as {instr.text}"
     return "unknown to the table" if instr.form.is_opaque and not KEPT.search(line) else ""
 

@@ -65,18 +65,6 @@ FIXED = 32
 SHARE = 8
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(1, -(-(count or FIXED) // SHARE))))
-
-
-def seeds(share: int, config: pytest.Config) -> list[int]:
-    if config.getoption("--fuzz-n"):
-        return [random.randrange(1 << 40) for _ in range(SHARE)]
-    return list(range(share * SHARE, (share + 1) * SHARE))
-
-
 def drawn(seed: int, *, for_gpu: bool = False) -> tuple[str, Launch]:
     """The program of ``seed`` and how to launch it."""
     program = random_kernel(seed, SIZES[seed % len(SIZES)], for_gpu=for_gpu)
@@ -93,8 +81,8 @@ def chosen(rng: random.Random) -> Iterator[str]:
 
 
 @pytest.mark.fuzz
-def test_nothing_changes_but_the_code(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_nothing_changes_but_the_code(seeds: list[int]) -> None:
+    for seed in seeds:
         rng = random.Random(f"passes:{seed}")
         ptx, launch = drawn(seed)
         ladder = Ladder(ptx, launch, (seed,))

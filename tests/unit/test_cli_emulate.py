@@ -12,30 +12,9 @@ from ptxmotion.cli import main, progress
 from ptxmotion.harness.verification.equivalence import DIFFERENT, INCONCLUSIVE, SAME, compare, verdict
 from ptxmotion.harness.verification.generated_inputs import param_uses
 from ptxmotion.ptx import parse
+from scale_kernel import HEAD, scale_kernel
 
-HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
-BODY = """
-.visible .entry scale(.param .u64 x, .param .f32 a, .param .u32 n)
-{
-    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
-    ld.param.u64 %d1, [x];
-    ld.param.f32 %f1, [a];
-    ld.param.u32 %r1, [n];
-    mov.u32 %r2, %ctaid.x;
-    mov.u32 %r3, %ntid.x;
-    mov.u32 %r4, %tid.x;
-    mad.lo.u32 %r5, %r2, %r3, %r4;
-    setp.ge.u32 %p, %r5, %r1;
-    @%p bra DONE;
-    mul.wide.u32 %d2, %r5, 4;
-    add.u64 %d3, %d1, %d2;
-    ld.global.f32 %f2, [%d3];
-    mul.rn.f32 %f3, %f2, %f1;
-    st.global.f32 [%d3], %f3;
-DONE:
-    ret;
-}
-"""
+BODY = scale_kernel()
 
 
 @pytest.fixture

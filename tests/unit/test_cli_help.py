@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.cli.arguments import VERBS, actions_of, build_parser
+from scale_kernel import HEAD, scale_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,32 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 ON_A_GPU = re.compile(r"\(on a machine with a GPU")
 #: Examples that build a program of the user. `test_existing_programs.py` runs such commands.
 BUILDS = ("make ", "cmake ", "ptxmotion bisect ")
-
-#: A module of one kernel that scales an array, called NAME.
-SCALE = """.version 8.0
-.target sm_90
-.address_size 64
-.visible .entry NAME(.param .f32 a, .param .u64 x, .param .u32 n)
-{
-    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
-    ld.param.f32 %f1, [a];
-    ld.param.u64 %d1, [x];
-    ld.param.u32 %r1, [n];
-    mov.u32 %r2, %ctaid.x;
-    mov.u32 %r3, %ntid.x;
-    mov.u32 %r4, %tid.x;
-    mad.lo.u32 %r5, %r2, %r3, %r4;
-    setp.ge.u32 %p, %r5, %r1;
-    @%p bra DONE;
-    mul.wide.u32 %d2, %r5, 4;
-    add.u64 %d3, %d1, %d2;
-    ld.global.f32 %f2, [%d3];
-    mul.rn.f32 %f3, %f2, %f1;
-    st.global.f32 [%d3], %f3;
-DONE:
-    ret;
-}
-"""
 
 KERNEL = 'extern "C" __global__ void k(float *x, float a) { x[threadIdx.x] = a * x[threadIdx.x]; }\n'
 
@@ -71,6 +46,11 @@ def run(data: host[f32], n: i32) -> None:
     add[(n + 31) // 32, 32](x, n)
     copy(data, x)
 """
+
+
+def scaling(name: str) -> str:
+    """A module of one kernel that scales an array."""
+    return HEAD + scale_kernel(name, ("f32 a", "u64 x", "u32 n"))
 
 
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -121,10 +101,10 @@ def test_the_help_of_the_command_names_every_verb(capsys: pytest.CaptureFixture[
 def folder(tmp_path: Path) -> Path:
     """A folder with the files that the examples name, and with the command in `bin`."""
     for name in ("kernel", "before", "a", "b"):
-        (tmp_path / f"{name}.ptx").write_text(SCALE.replace("NAME", "matmul"))
+        (tmp_path / f"{name}.ptx").write_text(scaling("matmul"))
     for name in ("faster", "after"):
-        (tmp_path / f"{name}.ptx").write_text(SCALE.replace("NAME", "matmul").replace("DONE", "END"))
-    (tmp_path / "scale.ptx").write_text(SCALE.replace("NAME", "scale"))
+        (tmp_path / f"{name}.ptx").write_text(scaling("matmul").replace("DONE", "END"))
+    (tmp_path / "scale.ptx").write_text(scaling("scale"))
     (tmp_path / "kernel.cu").write_text(KERNEL)
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "inputs.py").write_text(
@@ -134,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
     )
     for name in ("build/ptx", ".config/fish/completions", "bin"):
         (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "build" / "ptx" / "one.ptx").write_text(SCALE.replace("NAME", "one"))
+    (tmp_path / "build" / "ptx" / "one.ptx").write_text(scaling("one"))
     search = os.pathsep.join([str(ROOT / "typings"), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = tmp_path / "bin" / "ptxmotion"
     command.write_text(f"#!/bin/sh\nPYTHONPATH='{search}' exec '{sys.executable}' -m ptxmotion \"$@\"\n")

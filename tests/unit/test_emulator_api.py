@@ -6,34 +6,7 @@ import numpy as np
 import pytest
 from ptxmotion.emulator import Emulator, EmulatorFault, LaunchError, UnsupportedInstruction
 from ptxmotion.emulator.backend import EmulatorBackend
-
-HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
-
-SCALE = (
-    HEAD
-    + """
-.visible .entry scale(.param .u64 x, .param .f32 a, .param .u32 n)
-{
-    .reg .pred %p; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<4>;
-    ld.param.u64 %d1, [x];
-    ld.param.f32 %f1, [a];
-    ld.param.u32 %r1, [n];
-    mov.u32 %r2, %ctaid.x;
-    mov.u32 %r3, %ntid.x;
-    mov.u32 %r4, %tid.x;
-    mad.lo.u32 %r5, %r2, %r3, %r4;
-    setp.ge.u32 %p, %r5, %r1;
-    @%p bra DONE;
-    mul.wide.u32 %d2, %r5, 4;
-    add.u64 %d3, %d1, %d2;
-    ld.global.f32 %f2, [%d3];
-    mul.rn.f32 %f3, %f2, %f1;
-    st.global.f32 [%d3], %f3;
-DONE:
-    ret;
-}
-"""
-)
+from scale_kernel import HEAD, SCALE
 
 
 def entry(body: str, params: str = ".param .u64 x", module: str = "") -> str:
@@ -252,6 +225,51 @@ def test_progress_is_told_within_a_batch_and_after_it() -> None:
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told.count((0, 4)) > 1
     assert told[-1] == (4, 4)
+
+
+@pytest.mark.parametrize("threads", [4, 64])
+@pytest.mark.parametrize("reads", ["AB", "BA"])
+@pytest.mark.parametrize("write", ["st.global.u32 [%rd3], 1;", "red.global.add.u32 [%rd3], 1;"])
+def test_a_race_with_the_reader_before_the_last_one(threads: int, reads: str, write: str) -> None:
+    """Each thread reads its neighbour's word and its own word, in both orders, and writes its own."""
+    code = {"A": "ld.global.u32 %r2, [%rd3+4];", "B": "ld.global.u32 %r3, [%rd3];"}
+    body = f""".reg .b32 %r<4>; .reg .b64 %rd<4>;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mul.wide.u32 %rd2, %r1, 4;
+    add.u64 %rd3, %rd1, %rd2;
+    {code[reads[0]]}
+    {code[reads[1]]}
+    {write}
+    ret;"""
+    found = Emulator().load(entry(body)).launch("k", 1, threads, [np.zeros(threads + 1, np.uint32)]).findings
+    assert [finding.kind for finding in found] == ["race"]
+
+
+def test_a_parameter_of_a_function_is_set() -> None:
+    """Also if a copy of a register that may be unset is assigned to it later."""
+    function = """.func (.reg .u32 a, .reg .u32 b) f(.reg .pred flag, .reg .u32 n)
+    {
+        .reg .pred %p, %q;
+        mov.u32 a, 1;
+        mov.u32 b, 2;
+        setp.gt.u32 %p, n, 100;
+        @flag add.u32 a, a, 1;
+        @%p setp.eq.u32 %q, n, 5;
+        @%p mov.pred flag, %q;
+        @flag add.u32 b, b, 1;
+        ret;
+    }"""
+    body = """.reg .pred %p; .reg .u32 %r<4>; .reg .b64 %d;
+    ld.param.u64 %d, [x];
+    mov.u32 %r1, 7;
+    setp.eq.u32 %p, %r1, 7;
+    call (%r2, %r3), f, (%p, %r1);
+    st.global.v2.u32 [%d], {%r2, %r3};
+    ret;"""
+    x = np.zeros(2, np.uint32)
+    assert Emulator().load(entry(body, module=function)).launch("k", 1, 1, [x]).findings == []
+    assert x.tolist() == [2, 3]
 
 
 def test_random_schedules_show_a_race() -> None:

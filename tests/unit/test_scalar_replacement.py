@@ -276,6 +276,31 @@ E:  ret;""")
     assert NoWrap(symbols).is_proven("s", number, 1, labels.index("B")) == expected
 
 
+@pytest.mark.parametrize(("results", "is_read"), [("%p3", True), ("%p2|%p3", False)])
+def test_the_second_result_of_a_comparison_decides_the_opposite_branch(results: str, is_read: bool) -> None:
+    """The load in the loop is executed in the first iteration, or in all others. A load is inserted before the loop
+    only in the first case."""
+    text = text_of(
+        f"""
+    mov.u32 %r2, 0;
+    mov.u32 %r3, 0;
+    @%p1 bra L;
+    ld.global.u32 %r3, [%rd1];
+L:  setp.eq.u32 {results}, %r2, 0;
+    @!%p3 bra NEXT;
+    ld.global.u32 %r4, [%rd1];
+    add.u32 %r3, %r3, %r4;
+NEXT:
+    add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p4, %r2, %r40;
+    @%p4 bra L;
+    st.shared.u32 [%r40], %r3;
+    ret;""",
+        "ssrqp_s",
+    )
+    assert ("ld.global.u32 %r4, [%rd1]" not in text) == is_read
+
+
 # --- options, limits, levels ------------------------------------------------------------------------------------------
 
 

@@ -33,8 +33,6 @@ from typing import ClassVar, TypedDict
 from ...analysis.graph.dataflow import solve
 from ...analysis.manager import Facts
 from ...ptx import Instr, Kernel
-from ..cleanup.copy_propagation import CopyPropagation
-from ..cleanup.dead_code import DeadCodeElimination
 from ..passes import option
 from ..remarks import Remarks, block_names
 from .blocked_loads import explain_loads
@@ -48,7 +46,7 @@ from .expressions import (
     candidates_by_value,
     rewritten_candidates,
 )
-from .replacement import evaluate_into, occurrences_of, replace_occurrences
+from .replacement import end_round, evaluate_into, occurrences_of, replace_occurrences
 from .total_redundancy import remove_redundancy
 
 __all__ = ["LazyCodeMotion", "Placement", "solve_placement"]
@@ -199,10 +197,7 @@ class LazyCodeMotion:
         if not chosen:
             return False
         self.rewrite(kernel, facts, classes, local, placement, chosen, in_place)
-        remarks.count(kernel, self.name, f"moved {how}", chosen.bit_count())
-        # The next round should see the temporaries themselves: it treats a copy as a new definition of the value.
-        CopyPropagation().run(kernel, facts, remarks)
-        DeadCodeElimination().run(kernel, facts, remarks)
+        end_round(kernel, facts, remarks, self.name, chosen.bit_count(), by_value=by_value)
         return True
 
     def choose(

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...analysis.manager import Facts
 from ...ptx import Block, Instr, Kernel, Reg, ScalarType, decode
+from ..cleanup.copy_propagation import CopyPropagation
+from ..cleanup.dead_code import DeadCodeElimination
+from ..remarks import Remarks
 from .expressions import ExpressionClass, Transfer
 
-__all__ = ["copy", "evaluate_into", "move_mnemonic", "occurrences_of", "replace_occurrences"]
+__all__ = ["copy", "end_round", "evaluate_into", "move_mnemonic", "occurrences_of", "replace_occurrences"]
 
 
 def move_mnemonic(scalar: ScalarType) -> str:
@@ -74,3 +78,13 @@ def replace_occurrences(
 def occurrences_of(classes: Sequence[ExpressionClass], numbers: Iterable[int]) -> dict[Instr, int]:
     """By occurrence: the number of its class. Only the classes ``numbers`` are included."""
     return {occurrence.instr: number for number in numbers for occurrence in classes[number].occurrences}
+
+
+def end_round(kernel: Kernel, facts: Facts, remarks: Remarks, name: str, moved: int, *, by_value: bool) -> None:
+    """Count the classes that a round of the pass ``name`` moved, and remove its copies and dead code.
+
+    The next round should see the temporaries themselves: it treats a copy as a new definition of the value.
+    """
+    remarks.count(kernel, name, "moved by value" if by_value else "moved lexically", moved)
+    CopyPropagation().run(kernel, facts, remarks)
+    DeadCodeElimination().run(kernel, facts, remarks)

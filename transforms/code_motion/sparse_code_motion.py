@@ -39,8 +39,6 @@ from ...analysis.graph.dataflow import Solution, bits, solve
 from ...analysis.manager import Facts
 from ...analysis.memory.speculation import may_speculate, speculation_places
 from ...ptx import Block, Instr, Kernel
-from ..cleanup.copy_propagation import CopyPropagation
-from ..cleanup.dead_code import DeadCodeElimination
 from ..passes import option
 from ..remarks import Remarks, block_names
 from .branch_divergence import BranchDivergence
@@ -50,7 +48,7 @@ from .expressions import ExpressionClass, LocalPredicates, candidates_by_value, 
 from .insertion_region import smallest_minimum_region
 from .lazy_code_motion import LazyCodeMotion
 from .motion_points import Point, RegionPoints, SplitGraph
-from .replacement import evaluate_into, occurrences_of, replace_occurrences
+from .replacement import end_round, evaluate_into, occurrences_of, replace_occurrences
 
 __all__ = ["SparseCodeMotion", "SpeculativePartialRedundancyElimination", "SpeculativeSparseCodeMotion"]
 
@@ -137,9 +135,7 @@ class SparseCodeMotion:
         if not chosen:
             return False
         motion.rewrite(chosen)
-        remarks.count(kernel, self.name, "moved by value" if by_value else "moved lexically", len(chosen))
-        CopyPropagation().run(kernel, facts, remarks)
-        DeadCodeElimination().run(kernel, facts, remarks)
+        end_round(kernel, facts, remarks, self.name, len(chosen), by_value=by_value)
         return True
 
 
