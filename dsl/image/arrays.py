@@ -86,7 +86,7 @@ def _dtype(array: Any) -> np.dtype[Any]:
     import numpy as np
 
     if hasattr(array, "dtype"):
-        return np.dtype(_dtype_name(array))
+        return np.dtype(_dtype_name(array) if _library(array) == "torch" else array.dtype)
     return np.dtype(array.__cuda_array_interface__["typestr"])
 
 
