@@ -57,10 +57,9 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
     """Raise `DslError` unless ``array`` holds an image of these pixels, without gaps. ``size`` is its width and
     height."""
     dtype, lanes = layout_of(pixel)
-    is_same = _dtype_name(array) == dtype.name if _library(array) == "torch" else _dtype(array) == dtype
-    if not is_same:
-        other_order = " of the other byte order" if _dtype_name(array) == dtype.name else ""
-        raise DslError(f"{what} must be an array of {dtype.name}, not of {_dtype_name(array)}{other_order}")
+    name = _dtype_name(array)  # of the other byte order, it is not the name of a type
+    if name != dtype.name:
+        raise DslError(f"{what} must be an array of {dtype.name}, not of {name}")
     shape = shape_of(array)
     expected = 2 if lanes == 1 else 3
     if len(shape) != expected or (lanes > 1 and shape[2] != lanes):
@@ -78,7 +77,7 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
 def _dtype_name(array: Any) -> str:
     if hasattr(array, "dtype"):
         return str(array.dtype).removeprefix("torch.")
-    return _dtype(array).name
+    return str(_dtype(array))
 
 
 def _dtype(array: Any) -> np.dtype[Any]:
