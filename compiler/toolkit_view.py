@@ -27,7 +27,7 @@ import re
 from ..cache import cache_folder
 from ..python_child import isolated_command
 
-__all__ = ["NoView", "toolkit_view"]
+__all__ = ["NoView", "own_folder", "private_folders", "toolkit_view"]
 
 #: The definition of a folder of cicc: `CICC_PATH = …`, and in some versions `CICC_NEXT_PATH = …`.
 _FOLDER_OF_CICC = re.compile(r"^(?P<name>CICC\w*_PATH)[ \t]*=[ \t]*(?P<folder>.*?)[ \t]*$", re.MULTILINE)
@@ -62,22 +62,22 @@ def toolkit_view(nvcc: str) -> str:
         raise NoView(f"{error.filename}: {error.strerror}") from None
     name = hashlib.sha256(repr((sorted(files.items()), sorted(links.items()))).encode()).hexdigest()[:16]
     problem = "there is no home folder and no folder for temporary files"
-    for parent in _parents():
+    for parent in private_folders("toolkits"):
         try:
-            return _made(os.path.join(_own(parent), name), files, links)
+            return _made(os.path.join(own_folder(parent), name), files, links)
         except OSError as error:
             problem = f"{error.filename}: {error.strerror}"
     raise NoView(problem)
 
 
-def _parents() -> list[str]:
-    """The folders in which views may be, the preferred one first."""
+def private_folders(kind: str) -> list[str]:
+    """The folders in which files of a kind may be, the preferred one first. `own_folder` makes them."""
     cache = cache_folder()
-    inside = [os.path.join(cache, "toolkits")] if cache is not None else []
-    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-nvcc-{os.getuid()}")]
+    inside = [os.path.join(cache, kind)] if cache is not None else []
+    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-{kind}-{os.getuid()}")]
 
 
-def _own(parent: str) -> str:
+def own_folder(parent: str) -> str:
     """The path ``parent``, if only this user can write to it. Raises `OSError`."""
     os.makedirs(parent, mode=0o700, exist_ok=True)
     status = os.lstat(parent)

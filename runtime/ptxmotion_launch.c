@@ -94,6 +94,10 @@ static void load_libcuda(void)
         OPTIONAL("cuKernelGetFunction", kernel_get_function),
         OPTIONAL("cuKernelGetLibrary", kernel_get_library),
         OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
+        OPTIONAL("cuFuncLoad", func_load),
+        OPTIONAL("cuFuncIsLoaded", func_is_loaded),
+        OPTIONAL("cuModuleGetLoadingMode", module_get_loading_mode),
+        OPTIONAL("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode),
 #undef FUNCTION
 #undef OPTIONAL
     };
@@ -717,6 +721,25 @@ ptxmotion_kernel *ptxmotion_find_handle(ptxmotion_module *module, const void *ha
         if (module->kernels[i].versions[module->kernels[i].version_count - 1].handle == handle)
             return &module->kernels[i];
     return NULL;
+}
+
+uint32_t ptxmotion_usable(const ptxmotion_kernel *kernel)
+{
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i + 1 < kernel->version_count; i++)
+        usable += kernel->versions[i].handle != NULL;
+    return usable;
+}
+
+void ptxmotion_load(ptxmotion_kernel *kernel)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    for (uint32_t i = 0; i + 1 < kernel->version_count && driver->func_load != NULL; i++) {
+        struct version *version = &kernel->versions[i];
+        void *function = version->handle == NULL ? NULL : function_of(kernel->module, version->handle);
+        if (function == NULL || driver->func_load(function))
+            version->handle = NULL;
+    }
 }
 
 /* --- facts of a launch ------------------------------------------------------------------------------------------ */
@@ -1382,8 +1405,8 @@ static int launch_version(ptxmotion_kernel *kernel, struct version *version, str
     return status;
 }
 
-int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
-                     const ptxmotion_extent *extents, uint32_t flags)
+int ptxmotion_launch_version(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                             const ptxmotion_extent *extents, uint32_t flags)
 {
     struct decision decision;
     struct version *original = &kernel->versions[kernel->version_count - 1];
@@ -1393,10 +1416,19 @@ int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, v
         int status = launch_version(kernel, version, &decision, arguments);
         count(version, status ? PTXMOTION_REFUSED : PTXMOTION_TAKEN, UINT32_MAX);
         if (status == 0)
-            return 0;
+            return 1;
     }
     count(original, PTXMOTION_TAKEN, UINT32_MAX);
-    return kernel->module->driver->launch_kernel_ex(config, original->handle, arguments, NULL);
+    return 0;
+}
+
+int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                     const ptxmotion_extent *extents, uint32_t flags)
+{
+    void *original = kernel->versions[kernel->version_count - 1].handle;
+    if (ptxmotion_launch_version(kernel, config, arguments, extents, flags))
+        return 0;
+    return kernel->module->driver->launch_kernel_ex(config, original, arguments, NULL);
 }
 
 int ptxmotion_launch_packed(ptxmotion_kernel *kernel, const ptxmotion_config *config, void *arguments,
@@ -1446,4 +1478,22 @@ const char *ptxmotion_message(int status)
         "the conditions of a kernel read the extents of more than 64 pointers",
     };
     return status >= 0 && status < (int)(sizeof messages / sizeof *messages) ? messages[status] : "unknown status";
+}
+
+const char *ptxmotion_reason_words(int reason)
+{
+    static const char *const words[PTXMOTION_REASONS] = {
+        "taken",
+        "a condition is false",
+        "a condition is undecidable",
+        "not expected to be faster",
+        "captured into a graph",
+        "a launch attribute",
+        "fewer resident blocks",
+        "unusable",
+        "launch out of range",
+        "refused by the driver",
+        "the kernel itself is wanted",
+    };
+    return reason >= 0 && reason < PTXMOTION_REASONS ? words[reason] : "unknown reason";
 }

@@ -1,0 +1,178 @@
+/* The functions of the CUDA runtime that a linker replaces with `--wrap=NAME`. Compiled once for each of them, with
+ * -DPTXMOTION_NAME, into one archive. So a function of the runtime is linked only into programs that call it.
+ *
+ * The types are those of driver_types.h and vector_types.h, which are not needed: dim3 is three numbers, cudaError_t is
+ * int, a handle is a pointer.
+ */
+#include "ptxmotion_cudart.h"
+
+/* dim3 */
+struct size {
+    uint32_t x, y, z;
+};
+
+/* cudaLaunchConfig_t */
+struct launch {
+    struct size grid, block;
+    size_t shared;
+    void *stream, *attributes;
+    uint32_t attribute_count;
+};
+
+/* cudaLaunchAttribute */
+struct attribute {
+    int id;
+    char padding[4];
+    union {
+        char bytes[64];
+        int number;
+    } value;
+};
+
+enum { COOPERATIVE = 2 };
+
+/* The handle of the default stream of each thread. In functions with the suffix _ptsz, it is what NULL means. */
+#define PER_THREAD ((void *)2)
+
+int cudaGetKernel(void **kernel, const void *function); /* of the runtime; it is not wrapped */
+
+/* Launches a version. Returns whether it has. */
+__attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_kernel *get_kernel, struct launch launch,
+                                               void **arguments)
+{
+    if (launch.shared > UINT32_MAX)
+        return 0;
+    ptxmotion_config config = {{launch.grid.x, launch.grid.y, launch.grid.z},
+                               {launch.block.x, launch.block.y, launch.block.z},
+                               (uint32_t)launch.shared,
+                               launch.stream,
+                               launch.attributes,
+                               launch.attribute_count};
+    return ptxmotion_cudart_launch(key, get_kernel, &config, arguments);
+}
+
+/* A function that launches with the arguments of cudaLaunchKernel. `null` is the stream that NULL means. */
+#define LAUNCH(name, get_kernel, null, attributes, count)                                                              \
+    int __real_##name(const void *, struct size, struct size, void **, size_t, void *);                                \
+    int __wrap_##name(const void *function, struct size grid, struct size block, void **arguments, size_t shared,      \
+                      void *stream);                                                                                   \
+    int __wrap_##name(const void *function, struct size grid, struct size block, void **arguments, size_t shared,      \
+                      void *stream)                                                                                    \
+    {                                                                                                                  \
+        struct launch launch = {grid, block, shared, stream == NULL ? null : stream, attributes, count};               \
+        if (is_launched(function, get_kernel, launch, arguments))                                                      \
+            return 0;                                                                                                  \
+        return __real_##name(function, grid, block, arguments, shared, stream);                                        \
+    }
+
+#define LAUNCH_COOPERATIVE(name, null)                                                                                 \
+    static struct attribute cooperative[] = {{COOPERATIVE, {0}, {.number = 1}}};                                       \
+    LAUNCH(name, cudaGetKernel, null, cooperative, 1)
+
+#define LAUNCH_WITH_CONFIG(name, null)                                                                                 \
+    int __real_##name(const struct launch *, const void *, void **);                                                   \
+    int __wrap_##name(const struct launch *, const void *, void **);                                                   \
+    int __wrap_##name(const struct launch *given, const void *function, void **arguments)                              \
+    {                                                                                                                  \
+        if (given != NULL) {                                                                                           \
+            struct launch launch = *given;                                                                             \
+            launch.stream = launch.stream == NULL ? null : launch.stream;                                              \
+            if (is_launched(function, cudaGetKernel, launch, arguments))                                               \
+                return 0;                                                                                              \
+        }                                                                                                              \
+        return __real_##name(given, function, arguments);                                                              \
+    }
+
+#ifdef PTXMOTION___cudaRegisterFunction
+void __real___cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *,
+                                   int *);
+void __wrap___cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *,
+                                   int *);
+void __wrap___cudaRegisterFunction(void **fat_cubin, const char *function, char *device_function, const char *name,
+                                   int thread_limit, void *tid, void *bid, void *block, void *grid, int *warp_size)
+{
+    __real___cudaRegisterFunction(fat_cubin, function, device_function, name, thread_limit, tid, bid, block, grid,
+                                  warp_size);
+    ptxmotion_cudart_registered(function, name);
+}
+#endif
+
+#ifdef PTXMOTION___cudaGetKernel
+int __real___cudaGetKernel(void **, const void *);
+int __wrap___cudaGetKernel(void **, const void *);
+int __wrap___cudaGetKernel(void **kernel, const void *function)
+{
+    int status = __real___cudaGetKernel(kernel, function);
+    if (status == 0)
+        ptxmotion_cudart_has_handle(function, *kernel);
+    return status;
+}
+#endif
+
+#ifdef PTXMOTION___cudaLaunchKernel
+LAUNCH(__cudaLaunchKernel, NULL, NULL, NULL, 0)
+#endif
+#ifdef PTXMOTION___cudaLaunchKernel_ptsz
+LAUNCH(__cudaLaunchKernel_ptsz, NULL, PER_THREAD, NULL, 0)
+#endif
+#ifdef PTXMOTION_cudaLaunchKernel
+LAUNCH(cudaLaunchKernel, cudaGetKernel, NULL, NULL, 0)
+#endif
+#ifdef PTXMOTION_cudaLaunchKernel_ptsz
+LAUNCH(cudaLaunchKernel_ptsz, cudaGetKernel, PER_THREAD, NULL, 0)
+#endif
+#ifdef PTXMOTION_cudaLaunchCooperativeKernel
+LAUNCH_COOPERATIVE(cudaLaunchCooperativeKernel, NULL)
+#endif
+#ifdef PTXMOTION_cudaLaunchCooperativeKernel_ptsz
+LAUNCH_COOPERATIVE(cudaLaunchCooperativeKernel_ptsz, PER_THREAD)
+#endif
+#ifdef PTXMOTION_cudaLaunchKernelExC
+LAUNCH_WITH_CONFIG(cudaLaunchKernelExC, NULL)
+#endif
+#ifdef PTXMOTION_cudaLaunchKernelExC_ptsz
+LAUNCH_WITH_CONFIG(cudaLaunchKernelExC_ptsz, PER_THREAD)
+#endif
+
+#ifdef PTXMOTION_cudaFuncGetAttributes
+int __real_cudaFuncGetAttributes(void *, const void *);
+int __wrap_cudaFuncGetAttributes(void *, const void *);
+int __wrap_cudaFuncGetAttributes(void *attributes, const void *function)
+{
+    ptxmotion_cudart_used(function, cudaGetKernel);
+    return __real_cudaFuncGetAttributes(attributes, function);
+}
+#endif
+
+#ifdef PTXMOTION_cudaFuncSetAttribute
+int __real_cudaFuncSetAttribute(const void *, int, int);
+int __wrap_cudaFuncSetAttribute(const void *, int, int);
+int __wrap_cudaFuncSetAttribute(const void *function, int attribute, int value)
+{
+    ptxmotion_cudart_used(function, cudaGetKernel);
+    int status = __real_cudaFuncSetAttribute(function, attribute, value);
+    ptxmotion_cudart_changed(function);
+    return status;
+}
+#endif
+
+#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
+int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
+int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared)
+{
+    ptxmotion_cudart_used(function, cudaGetKernel);
+    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared);
+}
+#endif
+
+#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
+int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
+int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
+                                                                  size_t shared, unsigned flags)
+{
+    ptxmotion_cudart_used(function, cudaGetKernel);
+    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags);
+}
+#endif
