@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, file_identity, source_identity
 from ..python_child import FOLDER
-from .host_contracts import HostFiles, contracts_of, host_files_of, wants_contracts
+from .host_contracts import HostFiles, contracts_of, host_files_of
 
 if TYPE_CHECKING:
     from ..driver import Policy, Result
@@ -159,7 +159,7 @@ def step_of_cicc(
     own = [run for run, is_own in zip(every, named, strict=True) if is_own]
     # nvcc chooses another number for a temporary file if one with that name exists.
     own = own or (every[:1] if len(set(every)) == 1 else [])
-    host_files = host_files_of(dict(pairwise(arguments))) if wants_contracts() else None
+    host_files = host_files_of(dict(pairwise(arguments)))
     return BuildStep(_value(arguments, "--orig_src_file_name") or output, own, host_files), output
 
 

@@ -1,16 +1,17 @@
 """Puts the contracts of a PTX file into the host object that nvcc compiles from the same source.
 
 A step cicc writes, beside the PTX, two files for the host compiler: the *stub*, which contains the launches of the
-kernels and becomes a part of the object, and a *device file* (``.cudafe1.c``) with one line, which nothing reads. nvcc
-removes both at the end. With several targets there is a step cicc for each, and only one of the stubs is compiled. So
+kernels and becomes a part of the object, and a *device file* (``.cudafe1.c``), which nothing reads. nvcc removes both at
+the end. With several targets there is a step cicc for each, and only one of the stubs is compiled. So
 
+- the script of the step empties the device file (`toolkit_view`);
 - the contracts of each target are written into its device file, as arrays in the section `SECTION`;
 - the stub of each target includes the device files of all targets, where they exist.
 
 `runtime/ptxmotion_cudart.c` finds the arrays in the linked program.
 
-Guarantees: the object is compiled as before, also if a step ends before its files are written: a device file without
-contracts is one line without effect.
+Guarantees: the object is compiled as before, also if the optimizer of a step ends before its files are written: its
+device file is then empty.
 """
 
 from __future__ import annotations
@@ -26,13 +27,22 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..contract import Contract
 
-__all__ = ["SECTION", "SIBLINGS", "HostFiles", "contracts_of", "host_files_of", "siblings_of", "wants_contracts"]
+__all__ = [
+    "SECTION",
+    "SIBLINGS",
+    "HostFiles",
+    "contracts_of",
+    "host_files_of",
+    "makes_objects",
+    "siblings_of",
+    "wants_contracts",
+]
 
 #: The section of the host object, which the C code knows by the same name.
 SECTION = "ptxmotion_contracts"
 
 #: The environment variable with the device files of the sources that are compiled for several targets: a JSON list of
-#: lists of paths, as a dry run of the build has named them.
+#: lists of paths, as a dry run of the build has named them. Without the variable no versions are made.
 SIBLINGS = "PTXMOTION_SIBLINGS"
 
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
@@ -71,7 +81,9 @@ class HostFiles:
 
 
 def host_files_of(options: Mapping[str, str]) -> HostFiles | None:
-    """The files of a step cicc with these options, or `None` if it writes none for a host object."""
+    """The files of a step cicc with these options, or `None` if no host object is compiled with contracts."""
+    if not os.environ.get(SIBLINGS):
+        return None
     stub, device_file = options.get("--stub_file_name", ""), options.get("--gen_c_file_name", "")
     if not (os.path.isfile(stub) and os.path.isfile(device_file)):
         return None
@@ -87,6 +99,11 @@ def _siblings(device_file: str) -> list[str]:
     process = _PROCESS.search(os.path.basename(device_file))
     names = [os.path.basename(each) for each in group]
     return names if process is None else [_PROCESS.sub(process[0], name) for name in names]
+
+
+def makes_objects(steps: Sequence[Sequence[str]]) -> bool:
+    """Whether a step of a dry run compiles the host part of a source. ``nvcc -cubin`` has none."""
+    return any("-c" in words and any(word.endswith(".cudafe1.cpp") for word in words) for words in steps)
 
 
 def siblings_of(steps: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..toolchain.places import executable, is_executable, path_folders, system_folders, wheel_folders
-from .host_contracts import SIBLINGS, siblings_of, wants_contracts
+from .host_contracts import SIBLINGS, makes_objects, siblings_of, wants_contracts
 
 __all__ = ["ASSEMBLIES", "NoCompiler", "encoded", "find_nvcc", "launch"]
 
@@ -136,7 +136,7 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callab
         say("ptxmotion: note: with -dlto the linker compiles kernels without PTX: what it links is not optimized")
     runs = [[each.ptx, each.target, list(each.options)] for each in assemblies_of(steps_of(steps))]
     os.environ[ASSEMBLIES] = encoded(runs)
-    if wants_contracts():
+    if wants_contracts() and makes_objects(steps_of(steps)):
         text = json.dumps(siblings_of(steps_of(steps)), separators=(",", ":"))
         os.environ[SIBLINGS] = text if len(text) <= _MOST else "[]"
     ptxas = executable(os.path.dirname(program), "ptxas")

@@ -7,7 +7,8 @@ folders of the headers, the libraries and the other programs. So the view consis
   original folder in place of ``$(_HERE_)`` and the view's folder in each ``CICC…_PATH``;
 - ``steps/NAME/cicc`` for each ``CICC…_PATH``: a shell script, which runs the original cicc, and then the optimizer.
 
-The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
+With launch contracts the script also empties the device file (`host_contracts`), so that an object can include it,
+whatever becomes of the optimizer. The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
 build fail.
 
 Requires: Linux, and nvcc's own executable, not a script around it.
@@ -40,6 +41,13 @@ _SCRIPT = """\
 status=$?
 [ $status -gt 128 ] && kill -$((status - 128)) $$
 [ $status -ne 0 ] && exit $status
+if [ -n "$PTXMOTION_SIBLINGS" ]; then
+  before=
+  for word do
+    [ "$before" = --gen_c_file_name ] && [ -f "$word" ] && printf "" 2>/dev/null > "$word"
+    before=$word
+  done
+fi
 {optimizer} "$@"
 exit 0
 """

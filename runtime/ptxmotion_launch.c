@@ -47,7 +47,8 @@ enum {
     POINTER_MEMPOOL = 17,
     LAUNCH_CLUSTER = 4,
     LAUNCH_PREFERRED_CLUSTER = 11,
-    LAUNCH_UPDATABLE = 13
+    LAUNCH_UPDATABLE = 13,
+    LEGACY_STREAM = 1 /* CU_STREAM_LEGACY */
 };
 
 /* Attributes of a function that the program may set, in the order in which they are copied: the limit of dynamic shared
@@ -768,17 +769,32 @@ static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct versi
 
 static wide integer(const void *at, int size, int is_signed)
 {
-    union {
-        int8_t s1;
-        int16_t s2;
-        int32_t s4;
-        int64_t s8;
-        uint64_t u8;
-    } value = {.u8 = 0};
-    memcpy(&value, at, (size_t)size);
-    if (!is_signed)
-        return value.u8;
-    return size == 1 ? value.s1 : size == 2 ? value.s2 : size == 4 ? value.s4 : value.s8;
+    /* A copy of a constant size is one instruction. */
+#define COPY(type)                                                                                                     \
+    {                                                                                                                  \
+        type value;                                                                                                    \
+        memcpy(&value, at, sizeof value);                                                                              \
+        return value;                                                                                                  \
+    }
+    switch (size) {
+    case 1:
+        if (is_signed)
+            COPY(int8_t)
+        COPY(uint8_t)
+    case 2:
+        if (is_signed)
+            COPY(int16_t)
+        COPY(uint16_t)
+    case 4:
+        if (is_signed)
+            COPY(int32_t)
+        COPY(uint32_t)
+    default:
+        if (is_signed)
+            COPY(int64_t)
+        COPY(uint64_t)
+    }
+#undef COPY
 }
 
 static wide argument(const struct facts *facts, uint32_t index)
@@ -971,15 +987,124 @@ static int apply(int opcode, wide left, wide right, wide *value)
     }
 }
 
+/* Applies an operator to values of 64 bits. Returns 0 if the result needs more bits or has no value. */
+static int apply_short(int opcode, int64_t left, int64_t right, int64_t *value)
+{
+    switch (opcode) {
+    case ADD:
+        return !__builtin_add_overflow(left, right, value);
+    case SUB:
+        return !__builtin_sub_overflow(left, right, value);
+    case MUL:
+        return !__builtin_mul_overflow(left, right, value);
+    case DIV:
+    case MOD:
+        if (right <= 0)
+            return 0;
+        *value = left % right;
+        *value += *value < 0 ? right : 0;
+        if (opcode == DIV)
+            *value = left / right - (left % right < 0);
+        return 1;
+    case MIN:
+        *value = left < right ? left : right;
+        return 1;
+    case MAX:
+        *value = left > right ? left : right;
+        return 1;
+    case EQUAL:
+        *value = left == right;
+        return 1;
+    case UNEQUAL:
+        *value = left != right;
+        return 1;
+    case LESS:
+        *value = left < right;
+        return 1;
+    case LESS_EQUAL:
+        *value = left <= right;
+        return 1;
+    case GREATER:
+        *value = left > right;
+        return 1;
+    default:
+        *value = left >= right;
+        return 1;
+    }
+}
+
+/* The value of an expression, if all values on the way have 64 bits. Returns 0 if they have not, or if there is none;
+ * `evaluate` then decides. It is several times faster. */
+static int evaluate_short(struct facts *facts, const struct expression *expression, int64_t *result)
+{
+    int64_t stack[STACK + 1];
+    int64_t *top = stack; /* behind the last value */
+    const uint8_t *at = expression->code, *end = at + expression->size;
+    wide value;
+    while (at < end) {
+        switch (*at) {
+        case BYTE:
+            *top++ = (int8_t)at[1];
+            at += 2;
+            break;
+        case WORD:
+            memcpy(top++, at + 1, sizeof *top);
+            at += 9;
+            break;
+        case ARG:
+        case FIELD:
+        case BEGIN:
+        case END:
+        case PLAIN:
+            if (!fact(facts, at, &value) || value != (int64_t)value)
+                return 0;
+            *top++ = (int64_t)value;
+            at += *at == FIELD ? 6 : *at == PLAIN ? 2 : 3;
+            break;
+        case NOT:
+            top[-1] = top[-1] == 0;
+            at++;
+            break;
+        case JUMP:
+            at += 3 + read16(at + 1);
+            break;
+        case JUMP_FALSE:
+        case JUMP_TRUE:
+            top--;
+            at += (*top != 0) == (*at == JUMP_TRUE) ? 3 + read16(at + 1) : 3;
+            break;
+        case NEG:
+            if (__builtin_sub_overflow((int64_t)0, top[-1], &top[-1]))
+                return 0;
+            at++;
+            break;
+        case WIDE:
+            return 0;
+        default:
+            top--;
+            if (!apply_short(*at, top[-1], top[0], &top[-1]))
+                return 0;
+            at++;
+        }
+    }
+    *result = stack[0];
+    return 1;
+}
+
 /* The value of an expression whose code was checked. Returns whether it has one. */
 static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
 {
     wide stack[STACK + 1];
     wide *top = stack; /* behind the last value */
+    int64_t found;
     if (expression->is_affine) {
         *result = expression->constant;
         if (expression->factor != 0)
             *result += (wide)expression->factor * argument(facts, expression->argument);
+        return 1;
+    }
+    if (evaluate_short(facts, expression, &found)) {
+        *result = found;
         return 1;
     }
     const uint8_t *at = expression->code, *end = at + expression->size;
@@ -1319,7 +1444,8 @@ static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config 
     if (config->block[0] > 1024 || config->block[1] > 1024 || config->block[2] > 64 || threads == 0 ||
         threads > 1024 || config->grid[1] > 65535 || config->grid[2] > 65535 || blocks_of(config) == 0)
         return PTXMOTION_BAD_LAUNCH; /* the driver refuses it, and says why */
-    if (!(flags & PTXMOTION_CAPTURE) &&
+    /* The legacy null stream is never captured. While another stream is captured, a launch into it may be an error. */
+    if (!(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
         (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE))
         return PTXMOTION_CAPTURED;
     return PTXMOTION_TAKEN;

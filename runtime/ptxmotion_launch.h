@@ -158,8 +158,8 @@ ptxmotion_kernel *ptxmotion_find_handle(ptxmotion_module *module, const void *ha
 /* How many versions of a kernel, without the kernel itself, the module has. */
 uint32_t ptxmotion_usable(const ptxmotion_kernel *kernel);
 
-/* Loads the code of the versions into the current context, where the driver would load it when it is first used. Loading
- * may wait for the GPU. Must precede all launches of the kernel. */
+/* Loads the code of the versions into the current context, where the driver would load it when it is first used. To load
+ * may take as long as the kernels that run. Must precede all launches of the kernel. */
 void ptxmotion_load(ptxmotion_kernel *kernel);
 
 /* Launches a kernel or a version of it; the CUresult. `arguments` is as for cuLaunchKernelEx. `extents`: one for each

@@ -31,6 +31,10 @@ struct attribute {
 
 enum { COOPERATIVE = 2 };
 
+/* A linker may also find the names in shared objects, and refuses hidden functions there. A protected function is still
+ * called directly from its own executable or shared object. */
+#define WRAPPED __attribute__((visibility("protected")))
+
 /* The handle of the default stream of each thread. In functions with the suffix _ptsz, it is what NULL means. */
 #define PER_THREAD ((void *)2)
 
@@ -52,12 +56,12 @@ __attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_ke
 }
 
 /* A function that launches with the arguments of cudaLaunchKernel. `null` is the stream that NULL means. */
+#define LAUNCH_PARAMETERS                                                                                              \
+    const void *function, struct size grid, struct size block, void **arguments, size_t shared, void *stream
 #define LAUNCH(name, get_kernel, null, attributes, count)                                                              \
-    int __real_##name(const void *, struct size, struct size, void **, size_t, void *);                                \
-    int __wrap_##name(const void *function, struct size grid, struct size block, void **arguments, size_t shared,      \
-                      void *stream);                                                                                   \
-    int __wrap_##name(const void *function, struct size grid, struct size block, void **arguments, size_t shared,      \
-                      void *stream)                                                                                    \
+    int __real_##name(LAUNCH_PARAMETERS);                                                                              \
+    WRAPPED int __wrap_##name(LAUNCH_PARAMETERS);                                                                      \
+    int __wrap_##name(LAUNCH_PARAMETERS)                                                                               \
     {                                                                                                                  \
         struct launch launch = {grid, block, shared, stream == NULL ? null : stream, attributes, count};               \
         if (is_launched(function, get_kernel, launch, arguments))                                                      \
@@ -71,7 +75,7 @@ __attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_ke
 
 #define LAUNCH_WITH_CONFIG(name, null)                                                                                 \
     int __real_##name(const struct launch *, const void *, void **);                                                   \
-    int __wrap_##name(const struct launch *, const void *, void **);                                                   \
+    WRAPPED int __wrap_##name(const struct launch *, const void *, void **);                                           \
     int __wrap_##name(const struct launch *given, const void *function, void **arguments)                              \
     {                                                                                                                  \
         if (given != NULL) {                                                                                           \
@@ -86,8 +90,8 @@ __attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_ke
 #ifdef PTXMOTION___cudaRegisterFunction
 void __real___cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *,
                                    int *);
-void __wrap___cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *, void *,
-                                   int *);
+WRAPPED void __wrap___cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, void *,
+                                           void *, int *);
 void __wrap___cudaRegisterFunction(void **fat_cubin, const char *function, char *device_function, const char *name,
                                    int thread_limit, void *tid, void *bid, void *block, void *grid, int *warp_size)
 {
@@ -99,7 +103,7 @@ void __wrap___cudaRegisterFunction(void **fat_cubin, const char *function, char 
 
 #ifdef PTXMOTION___cudaGetKernel
 int __real___cudaGetKernel(void **, const void *);
-int __wrap___cudaGetKernel(void **, const void *);
+WRAPPED int __wrap___cudaGetKernel(void **, const void *);
 int __wrap___cudaGetKernel(void **kernel, const void *function)
 {
     int status = __real___cudaGetKernel(kernel, function);
@@ -136,7 +140,7 @@ LAUNCH_WITH_CONFIG(cudaLaunchKernelExC_ptsz, PER_THREAD)
 
 #ifdef PTXMOTION_cudaFuncGetAttributes
 int __real_cudaFuncGetAttributes(void *, const void *);
-int __wrap_cudaFuncGetAttributes(void *, const void *);
+WRAPPED int __wrap_cudaFuncGetAttributes(void *, const void *);
 int __wrap_cudaFuncGetAttributes(void *attributes, const void *function)
 {
     ptxmotion_cudart_used(function, cudaGetKernel);
@@ -146,7 +150,7 @@ int __wrap_cudaFuncGetAttributes(void *attributes, const void *function)
 
 #ifdef PTXMOTION_cudaFuncSetAttribute
 int __real_cudaFuncSetAttribute(const void *, int, int);
-int __wrap_cudaFuncSetAttribute(const void *, int, int);
+WRAPPED int __wrap_cudaFuncSetAttribute(const void *, int, int);
 int __wrap_cudaFuncSetAttribute(const void *function, int attribute, int value)
 {
     ptxmotion_cudart_used(function, cudaGetKernel);
@@ -158,7 +162,7 @@ int __wrap_cudaFuncSetAttribute(const void *function, int attribute, int value)
 
 #ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessor
 int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
-int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
+WRAPPED int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
 int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared)
 {
     ptxmotion_cudart_used(function, cudaGetKernel);
@@ -168,7 +172,7 @@ int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void
 
 #ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
 int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
-int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
+WRAPPED int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
 int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
                                                                   size_t shared, unsigned flags)
 {

@@ -121,18 +121,21 @@ def test_each_pointer_is_looked_up_once() -> None:
     ranges = [Range(index, Number(0), parse("4 * arg2")) for index in (0, 1)]
     kernel = bound(driver, conditions=(DISJOINT, Inside(ranges[0]), Disjoint(*ranges), Inside(ranges[1])))
     driver.calls.clear()
-    launch(kernel)
+    launch(kernel, stream=7)
     assert driver.calls["pointer_get_attributes"] == 2
     assert driver.calls["stream_is_capturing"] == 1
     assert "mem_get_address_range" not in driver.calls
     assert driver.calls["occupancy"] == 2
     driver.calls.clear()
-    launch(kernel)
+    launch(kernel, stream=7)
     assert driver.calls == {"pointer_get_attributes": 2, "stream_is_capturing": 1, "launch_kernel_ex": 1}
     alone = bound(driver, Version("k_1", (Holds(parse("arg2 == 4")),)))
     driver.calls.clear()
-    launch(alone, n=5)
+    launch(alone, n=5, stream=7)
     assert driver.calls == {"stream_is_capturing": 1, "launch_kernel_ex": 1}
+    driver.calls.clear()
+    launch(alone, n=5)
+    assert driver.calls == {"launch_kernel_ex": 1}  # the legacy null stream cannot be captured
 
 
 def test_the_same_memory() -> None:
