@@ -133,7 +133,7 @@ def test_linked_by_another_program(build: Build) -> None:
     build.nvcc("-dlink", "a.o", "-o", "linked.o")
     from ptxmotion.compiler.launch_archive import launch_archive, link_options
 
-    options = [f"-Wl,{each}" if each.startswith("--wrap") else each for each in link_options(launch_archive(["g++"]))]
+    options = [f"-Wl,{each}" if each.startswith("--") else each for each in link_options(launch_archive(["g++"]))]
     command = ["g++", "a.o", "linked.o", f"-L{build.fakes}", f"-Wl,-rpath,{build.fakes}", "-o", "program"]
     libraries = ["-lcudart_static", "-lcudadevrt", "-l:libcuda.so.1", LIBRARIES]
     for added, expected in (([], [SUMS, SUMS, FILL]), (options, EXPECTED)):
