@@ -1,5 +1,5 @@
-"""`ptxmotion contract`: prints a launch contract, checks it against its PTX module, and prints the options of the linker
-for programs whose objects contain contracts.
+"""`ptxmotion contract`: prints a launch contract, checks it against its PTX module, and prints the options of the
+linker for programs whose objects contain contracts.
 
 Exit codes: 1 if the contract does not fit the module, 3 if a file is damaged.
 """

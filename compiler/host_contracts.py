@@ -1,8 +1,8 @@
 """Puts the contracts of a PTX file into the host object that nvcc compiles from the same source.
 
 A step cicc writes, beside the PTX, two files for the host compiler: the *stub*, which contains the launches of the
-kernels and becomes a part of the object, and a *device file* (``.cudafe1.c``), which nothing reads. nvcc removes both at
-the end. With several targets there is a step cicc for each, and only one of the stubs is compiled. So
+kernels and becomes a part of the object, and a *device file* (``.cudafe1.c``), which nothing reads. nvcc removes both
+at the end. With several targets there is a step cicc for each, and only one of the stubs is compiled. So
 
 - the script of the step empties the device file (`toolkit_view`);
 - the contracts of each target are written into its device file, as arrays in the section `SECTION`;

@@ -50,8 +50,10 @@ class NoArchive(Exception):
 
 
 def link_options(archive: str) -> list[str]:
-    """The options of the linker, without ``-Wl`` or ``-Xlinker``. Those behind the archive are what it needs. The archive
-    is not named by its path: CMake takes a path on nvcc's link line for a library of the compiler, and keeps it."""
+    """The options of the linker, without ``-Wl`` or ``-Xlinker``. Those behind the archive are what it needs.
+
+    The archive is not named by its path: CMake takes a path on nvcc's link line for a library of the compiler, and
+    keeps it in its files."""
     folder, name = os.path.split(archive)
     named = [f"--library-path={folder}", f"--library=:{name}"]
     return [*(f"--wrap={name}" for name in WRAPPED), *named, "-ldl", "-lpthread"]

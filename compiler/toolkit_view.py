@@ -7,9 +7,8 @@ folders of the headers, the libraries and the other programs. So the view consis
   original folder in place of ``$(_HERE_)`` and the view's folder in each ``CICC…_PATH``;
 - ``steps/NAME/cicc`` for each ``CICC…_PATH``: a shell script, which runs the original cicc, and then the optimizer.
 
-With launch contracts the script also empties the device file (`host_contracts`), so that an object can include it,
-whatever becomes of the optimizer. The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
-build fail.
+The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
+build fail. For the same reason the script empties the file for contracts that objects include (`host_contracts`).
 
 Requires: Linux, and nvcc's own executable, not a script around it.
 Guarantees: a view that is returned is complete, also if several processes make it at the same time, and belongs to the

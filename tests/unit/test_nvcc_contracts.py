@@ -133,7 +133,8 @@ def test_linked_by_another_program(build: Build) -> None:
     build.nvcc("-dlink", "a.o", "-o", "linked.o")
     from ptxmotion.compiler.launch_archive import launch_archive, link_options
 
-    options = [f"-Wl,{each}" if each.startswith("--") else each for each in link_options(launch_archive(["g++"]))]
+    words = link_options(launch_archive(["g++"]))
+    options = [f"-Wl,{each}" if each.startswith("--") else each for each in words]
     command = ["g++", "a.o", "linked.o", f"-L{build.fakes}", f"-Wl,-rpath,{build.fakes}", "-o", "program"]
     libraries = ["-lcudart_static", "-lcudadevrt", "-l:libcuda.so.1", LIBRARIES]
     for added, expected in (([], [SUMS, SUMS, FILL]), (options, EXPECTED)):
@@ -183,7 +184,8 @@ def test_a_shared_object(build: Build) -> None:
 
 LAUNCHES = {
     "cudaLaunchKernel": "cudaLaunchKernel((const void *)sums, dim3(1), dim3(1), args, 8, stream);",
-    "cudaLaunchCooperativeKernel": "cudaLaunchCooperativeKernel((const void *)sums, dim3(1), dim3(1), args, 8, stream);",
+    "cudaLaunchCooperativeKernel": """
+        cudaLaunchCooperativeKernel((const void *)sums, dim3(1), dim3(1), args, 8, stream);""",
     "cudaLaunchKernelExC": """
         cudaLaunchConfig_t config = {};
         cudaLaunchAttribute attribute = {};
@@ -199,8 +201,8 @@ LAUNCHES = {
 @pytest.mark.parametrize("way", LAUNCHES)
 def test_functions_of_the_runtime(build: Build, way: str, stream: str) -> None:
     """The null stream is the one of the thread if the program is compiled so; another stream is passed on."""
-    body = f"int n = 5; void *args[] = {{&a, &y, &n}}; for (cudaStream_t stream : {{cudaStream_t(0), cudaStream_t(77)}}) {{"
-    build.write("a.cu", program(f"{body} {LAUNCHES[way]} }}"))
+    streams = "for (cudaStream_t stream : {cudaStream_t(0), cudaStream_t(77)})"
+    build.write("a.cu", program(f"int n = 5; void *args[] = {{&a, &y, &n}}; {streams} {{ {LAUNCHES[way]} }}"))
     build.nvcc("-default-stream", stream, "a.cu", "-o", "program", *build.link)
     lines = build.run()
     assert launched(lines) == [VERSION, VERSION]
@@ -234,8 +236,9 @@ def test_settings_of_the_program(build: Build) -> None:
 def test_what_passes_the_kernel_through(build: Build) -> None:
     """A captured stream; a version that the driver refuses; a thread without a context, in its first launch."""
     thread = "std::thread([&] { sums<<<1, 1>>>(a, y, 1); sums<<<1, 1>>>(a, y, 2); }).join();"
-    capture = "cudaStreamBeginCapture(cudaStream_t(77), cudaStreamCaptureModeGlobal); sums<<<1, 1, 0, cudaStream_t(77)>>>(a, y, 1);"
-    text = program(f"{capture} {thread} {TWO_LAUNCHES} sums<<<1, 1, 0, cudaStream_t(77)>>>(a, y, 1);")
+    captured = "sums<<<1, 1, 0, cudaStream_t(77)>>>(a, y, 1);"
+    capture = f"cudaStreamBeginCapture(cudaStream_t(77), cudaStreamCaptureModeGlobal); {captured}"
+    text = program(f"{capture} {thread} {TWO_LAUNCHES} {captured}")
     build.write("a.cu", "#include <thread>\n" + text)
     build.nvcc("a.cu", "-o", "program", *build.link)
     assert launched(build.run()) == [SUMS, SUMS, VERSION, *EXPECTED, SUMS]
@@ -310,12 +313,14 @@ def test_warnings_that_are_errors(build: Build) -> None:
 def test_a_file_with_declarations_of_the_device(build: Build) -> None:
     """cicc may write declarations into the file that hands over contracts, here of a variable of a header. The object
     must not contain them."""
-    header = "template <class T> inline constexpr bool is_known = false;\ntemplate <> inline constexpr bool is_known<int> = true;\n"
+    header = "template <class T> inline constexpr bool is_known = false;\n"
+    header += "template <> inline constexpr bool is_known<int> = true;\n"
     build.write("a.cu", header + program(TWO_LAUNCHES))
     for target in ("compute_80", "compute_90"):
         build.nvcc("-keep", f"-gencode=arch={target},code=sm_{target[8:]}", "-c", "a.cu")
     assert "is_known" in _kept_by_nvcc(build)
-    build.nvcc("-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90,code=sm_90", "a.cu", "-o", "program", *build.link)
+    targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in (80, 90)]
+    build.nvcc(*targets, "a.cu", "-o", "program", *build.link)
     assert launched(build.run()) == EXPECTED
 
 
