@@ -27,6 +27,12 @@ typedef __int128 wide;
 /* Occupancies that are kept for a kernel. Others are asked of the driver at each launch. */
 #define MAX_SHAPES 64
 #define BYTECODE_VERSION 1
+/* Decisions that a thread remembers, and how much of a launch may be remembered: the bytes of the arguments that
+ * conditions read, versions, and extents. */
+#define MEMOS 16
+#define MEMO_BYTES 128
+#define MEMO_VERSIONS 6
+#define MEMO_EXTENTS 8
 
 /* --- the driver ------------------------------------------------------------------------------------------------- */
 
@@ -168,7 +174,7 @@ struct condition {
 
 struct parameter {
     uint16_t offset, size;
-    uint8_t kind, is_pointer;
+    uint8_t kind, is_pointer, is_read; /* is_read: a condition or an expression depends on its value */
     int8_t extent; /* its index in `facts.extents`, or -1 if nothing reads its extent */
 };
 
@@ -209,10 +215,14 @@ struct ptxmotion_kernel {
     struct shape *shapes;
     uint32_t shape_count;
     uint64_t generation;
+    uint16_t *read; /* the parameters with is_read */
+    uint32_t read_count, read_bytes;
+    int is_remembered; /* whether its decisions fit into a memo */
 };
 
 struct ptxmotion_module {
     const ptxmotion_driver *driver;
+    uint64_t serial; /* a number that no other module of the process has had */
     int is_library;
     int device_count;
     uint8_t *bytes;
@@ -306,6 +316,7 @@ static int reads_extent(struct reader *reader, ptxmotion_kernel *kernel, uint32_
 {
     if (index >= kernel->parameter_count || !kernel->parameters[index].is_pointer)
         return 0;
+    kernel->parameters[index].is_read = 1;
     if (kernel->parameters[index].extent < 0) {
         if (kernel->extent_count == MAX_EXTENTS)
             reader->failed = PTXMOTION_TOO_LARGE;
@@ -325,7 +336,8 @@ static int is_valid_fact(struct reader *reader, ptxmotion_kernel *kernel, const 
         return reads_extent(reader, kernel, index);
     if (index >= kernel->parameter_count)
         return 0;
-    const struct parameter *parameter = &kernel->parameters[index];
+    struct parameter *parameter = &kernel->parameters[index];
+    parameter->is_read = 1;
     if (*at == ARG)
         return (parameter->kind == UNSIGNED || parameter->kind == SIGNED) && parameter->size <= 8;
     return parameter->kind == STRUCTURE && at[5] < sizeof field_types / sizeof *field_types &&
@@ -519,6 +531,22 @@ static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct
     }
 }
 
+/* Finds what a decision depends on, and whether it is remembered. */
+static void plan_memo(struct reader *reader, ptxmotion_kernel *kernel)
+{
+    kernel->read = allocate(reader, kernel->parameter_count, sizeof *kernel->read);
+    for (uint32_t i = 0; kernel->read != NULL && i < kernel->parameter_count; i++)
+        if (kernel->parameters[i].is_read) {
+            kernel->read[kernel->read_count++] = (uint16_t)i;
+            kernel->read_bytes += kernel->parameters[i].size;
+        }
+    kernel->is_remembered = kernel->read_bytes <= MEMO_BYTES && kernel->version_count <= MEMO_VERSIONS &&
+                            kernel->extent_count <= MEMO_EXTENTS;
+    for (uint32_t i = 0; i < kernel->version_count; i++)
+        if (kernel->versions[i].flags & ~HAS_PREFERENCE)
+            kernel->is_remembered = 0; /* the launch of a version is a part of the decision */
+}
+
 static void read_kernel(struct reader *reader, ptxmotion_kernel *kernel)
 {
     kernel->name = name(reader);
@@ -545,6 +573,7 @@ static void read_kernel(struct reader *reader, ptxmotion_kernel *kernel)
     const struct version *last = count ? &kernel->versions[count - 1] : NULL;
     if (last == NULL || last->condition_count || last->flags || strcmp(last->entry, kernel->name) != 0)
         reader->failed = PTXMOTION_DAMAGED;
+    plan_memo(reader, kernel);
 }
 
 static void read_contract(struct reader *reader, ptxmotion_module *module)
@@ -636,7 +665,9 @@ static int bind(const ptxmotion_driver *driver, const void *contract, size_t siz
         free(bytes);
         return PTXMOTION_NO_MEMORY;
     }
+    static uint64_t serials;
     memcpy(bytes, contract, size);
+    module->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
     module->bytes = bytes;
     module->driver = driver;
     module->is_library = is_library;
@@ -697,6 +728,7 @@ void ptxmotion_unload(ptxmotion_module *module)
         }
         free(kernel->parameters);
         free(kernel->versions);
+        free(kernel->read);
     }
     free(module->kernels);
     free(module->bytes);
@@ -753,6 +785,7 @@ struct facts {
     void **arguments;
     const ptxmotion_extent *given;
     uint32_t flags;
+    int asked_stream; /* whether the decision depends on more of the stream than whether it is being captured */
     wide warps; /* per scheduler; -1: unknown; -2: not computed */
     uint8_t states[MAX_EXTENTS];
     struct {
@@ -1351,6 +1384,7 @@ static int runs_as_many(struct facts *facts, const struct version *version, cons
     if (blocks_of(config) > machine * (uint64_t)of_kernel->blocks)
         return PTXMOTION_TAKEN; /* not all blocks of the kernel run at the same time */
     void *green = NULL;
+    facts->asked_stream = 1;
     if (facts->kernel->module->driver->stream_get_green_context != NULL &&
         (facts->kernel->module->driver->stream_get_green_context(config->stream, &green) || green != NULL))
         machine = 1; /* a part of the GPU, of unknown size */
@@ -1465,6 +1499,104 @@ static void count(struct version *version, int reason, uint32_t failed)
         __atomic_fetch_add(&version->conditions[failed].counts[reason == PTXMOTION_UNDECIDABLE], 1, __ATOMIC_RELAXED);
 }
 
+/* --- remembered decisions --------------------------------------------------------------------------------------- */
+
+/* What a decision depends on, besides the extents. */
+struct memo_key {
+    uint64_t serial, generation;
+    const ptxmotion_kernel *kernel;
+    void *context;
+    uint32_t flags, shared, grid[3], block[3];
+    uint8_t arguments[MEMO_BYTES]; /* of which kernel->read_bytes are used */
+};
+
+/* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same:
+ * they are found again each time, since memory may have been freed and allocated with another size. */
+struct memo {
+    struct memo_key key;
+    uint8_t reasons[MEMO_VERSIONS]; /* up to the version that was taken */
+    uint32_t failed[MEMO_VERSIONS];
+    uint8_t states[MEMO_EXTENTS];
+    struct {
+        wide begin, end;
+    } extents[MEMO_EXTENTS];
+};
+
+static __thread struct memo memos[MEMOS];
+
+/* Writes the key of a launch. Returns the memo for it, or NULL if its decision is not remembered. */
+static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    const ptxmotion_module *module = kernel->module;
+    const ptxmotion_config *config = facts->config;
+    if (!kernel->is_remembered || config->attribute_count || facts->given != NULL)
+        return NULL;
+    key->context = NULL;
+    if (module->device_count > 1 && module->driver->ctx_get_current(&key->context))
+        return NULL;
+    key->serial = module->serial;
+    key->generation = __atomic_load_n(&kernel->generation, __ATOMIC_ACQUIRE);
+    key->kernel = kernel;
+    key->flags = facts->flags;
+    key->shared = config->shared;
+    memcpy(key->grid, config->grid, sizeof key->grid);
+    memcpy(key->block, config->block, sizeof key->block);
+    uint8_t *at = key->arguments;
+    uint64_t hash = (uintptr_t)kernel >> 4, word;
+    for (uint32_t i = 0; i < kernel->read_count; i++) {
+        const struct parameter *parameter = &kernel->parameters[kernel->read[i]];
+        const void *argument = facts->arguments[kernel->read[i]];
+        if (parameter->size == sizeof word) {
+            memcpy(&word, argument, sizeof word);
+            memcpy(at, &word, sizeof word);
+            hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        } else if (parameter->size == 4) {
+            memcpy(at, argument, 4);
+        } else {
+            memcpy(at, argument, parameter->size);
+        }
+        at += parameter->size;
+    }
+    return &memos[hash >> 60];
+}
+
+/* Whether a memo is that of a launch, and the extents are still those of then. */
+static int is_valid(const struct memo *memo, const struct memo_key *key, struct facts *facts)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    if (memcmp(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes) != 0)
+        return 0;
+    for (uint32_t i = 0; i < kernel->read_count; i++) {
+        int slot = kernel->parameters[kernel->read[i]].extent;
+        if (slot < 0 || memo->states[slot] == NOT_READ)
+            continue;
+        int found = extent_of(facts, kernel->read[i]);
+        if ((found >= 0) != (memo->states[slot] == KNOWN) ||
+            (found >= 0 && (memo->extents[slot].begin != facts->extents[slot].begin ||
+                            memo->extents[slot].end != facts->extents[slot].end)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Keeps the decision for a launch. `memo` has the reasons. */
+static void remember(struct memo *memo, const struct memo_key *key, const struct facts *facts)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    memo->key.serial = 0; /* no module has this number */
+    if (facts->asked_stream)
+        return;
+    for (int i = 0; i < kernel->extent_count; i++) {
+        memo->states[i] = facts->states[i];
+        if (facts->states[i] == KNOWN) {
+            memo->extents[i].begin = facts->extents[i].begin;
+            memo->extents[i].end = facts->extents[i].end;
+        }
+    }
+    memcpy(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes);
+}
+
 /* Finds the version for a launch. Counts the others if `counts`; writes their reasons if there is room for them. */
 static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
                    const ptxmotion_extent *extents, uint32_t flags, struct decision *decision, int counts,
@@ -1479,27 +1611,41 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.arguments = arguments;
     facts.given = extents;
     facts.flags = flags;
+    facts.asked_stream = 0;
     facts.warps = -2;
     memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
     memset(facts.range_states, NOT_READ, kernel->range_count);
-    for (uint32_t i = 0; i < last; i++) {
+    struct memo_key key;
+    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
+    int is_remembered = memo != NULL && is_valid(memo, &key, &facts);
+    uint32_t chosen = 0;
+    for (; chosen < last; chosen++) {
         uint32_t failed = UINT32_MAX;
         int reason = common;
-        if (reason == PTXMOTION_TAKEN)
-            reason = examine(&facts, &kernel->versions[i], kind, &decision->config, decision->extra, &failed);
-        if (reasons != NULL)
-            reasons[i] = (uint8_t)reason;
-        if (reason == PTXMOTION_TAKEN) {
-            decision->version = i;
-            return;
+        if (is_remembered) {
+            reason = memo->reasons[chosen];
+            failed = memo->failed[chosen];
+        } else if (reason == PTXMOTION_TAKEN) {
+            reason = examine(&facts, &kernel->versions[chosen], kind, &decision->config, decision->extra, &failed);
         }
+        if (memo != NULL) {
+            memo->reasons[chosen] = (uint8_t)reason;
+            memo->failed[chosen] = failed;
+        }
+        if (reasons != NULL)
+            reasons[chosen] = (uint8_t)reason;
+        if (reason == PTXMOTION_TAKEN)
+            break;
         if (counts)
-            count(&kernel->versions[i], reason, failed);
+            count(&kernel->versions[chosen], reason, failed);
     }
+    if (memo != NULL && !is_remembered)
+        remember(memo, &key, &facts);
     if (reasons != NULL)
-        reasons[last] = PTXMOTION_TAKEN;
-    decision->version = last;
-    decision->config = *config;
+        reasons[chosen] = PTXMOTION_TAKEN;
+    decision->version = chosen;
+    if (chosen == last || is_remembered)
+        decision->config = *config;
 }
 
 void ptxmotion_choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
