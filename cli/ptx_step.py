@@ -26,7 +26,8 @@ _ALLOWED = frozenset(["level", "passes", "gate", "gate_timeout", "alias", "bisec
 
 def main(arguments: Sequence[str]) -> int:
     """Optimize the output of cicc; the exit status."""
-    from ..compiler.build_step import replace_file, step_of_cicc
+    from ..compiler.build_step import step_of_cicc
+    from ..compiler.replacing import replace_file
 
     try:
         found = step_of_cicc(arguments, _runs())

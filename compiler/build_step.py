@@ -36,7 +36,7 @@ from .host_contracts import HostFiles, contracts_of, host_files_of
 if TYPE_CHECKING:
     from ..driver import Policy, Result
 
-__all__ = ["BuildStep", "Flags", "StepFailed", "replace_file", "step_of_cicc", "time_limit"]
+__all__ = ["BuildStep", "Flags", "StepFailed", "step_of_cicc", "time_limit"]
 
 _DECIDERS = (".", "analysis", "cli", "compiler", "contract", "ptx", "toolchain", "transforms", "versions")
 
@@ -229,22 +229,6 @@ def _decoded(body: bytes | None) -> dict[str, Any] | None:
         return {**{name: fields[name] for name in names}, "contracts": contracts, "text": content}
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Write a file next to the old one, and rename it. Raises `OSError`; the old file is then unchanged."""
-    target = os.path.realpath(path)
-    temporary = f"{target}.{os.getpid()}.tmp"
-    mode = stat.S_IMODE(os.stat(target).st_mode)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 @contextlib.contextmanager

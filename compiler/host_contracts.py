@@ -24,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .replacing import replace_file
+
 if TYPE_CHECKING:
     from ..contract import Contract
 
@@ -63,8 +65,6 @@ class HostFiles:
 
     def include(self) -> None:
         """Let the stub include the device files. Raises `OSError`."""
-        from .build_step import replace_file
-
         lines = ["", "#ifdef __has_include"]
         for name in self.all_device_files:
             quoted = json.dumps(name, ensure_ascii=False)
@@ -75,8 +75,6 @@ class HostFiles:
 
     def write(self, contracts: Sequence[bytes]) -> None:
         """Write contracts, in bytes, into the device file. Raises `OSError`."""
-        from .build_step import replace_file
-
         replace_file(self.device_file, "".join(map(_definition, contracts)).encode())
 
 

@@ -179,7 +179,7 @@ class BoundKernel:
             self._address,
             ctypes.byref(config),
             pointers,
-            extents,
+            extents if request.extents else None,
             int(request.flags),
             ctypes.byref(choice),
             reasons,
