@@ -38,8 +38,7 @@ examples:
 _LINK_EXAMPLES = """\
 examples:
   ptxmotion contract link-options
-  g++ main.o $(ptxmotion contract link-options) -lcudart_static -lrt -lpthread -ldl -o program
-  cmake -DCMAKE_CUDA_STANDARD_LIBRARIES="$(ptxmotion contract link-options)" ..
+  ptxmotion contract link-options --compiler g++
 """
 
 
