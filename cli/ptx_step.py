@@ -60,7 +60,7 @@ def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
                 step.host_files.write(contracts)
             if text is not None:
                 use(text)
-        _report(step, {**entry, "ptx": path, "versioned": len(contracts)})
+        _report(step, {**entry, "ptx": path})
     except (KeyboardInterrupt, SystemExit):
         return _INTERRUPTED
     except Exception as error:
@@ -143,7 +143,7 @@ def _summary(entry: dict[str, Any]) -> str:
     cached = ", from the cache" if entry["cached"] else ""
     number = f"{len(entry['changed'])} of {len(entry['kernels'])} kernels changed"
     if entry["versioned"]:
-        number += f", {entry['versioned']} with versions"
+        number += f", {len(entry['versioned'])} with versions"
     lines = [f"ptxmotion: {entry['source']} ({targets}): {number} in {entry['seconds']:.2f} s{cached}"]
     for kernel in entry["changed"]:
         texts: list[str] = [text for name, text in entry["remarks"] if name == kernel]

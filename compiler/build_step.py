@@ -113,7 +113,7 @@ class BuildStep:
         module = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
         kernels = [kernel.name for kernel in module.kernels if not kernel.is_declaration]
         result = optimize(module, passes, policy)
-        contracts = contracts_of(result.contract) if result.contract is not None else []
+        contracts = contracts_of(result.contract) if result.contract is not None else {}
         is_changed = bool(result.changed or contracts)
         if is_changed:
             self._check(result)
@@ -124,7 +124,8 @@ class BuildStep:
             "rewrites": result.log.rewrites,
             "remarks": [[each.kernel, each.text] for each in result.remarks if each.kind == "Passed"],
             "warnings": [*result.warnings, *(f"{each.kernel}: {each.message}" for each in refused[:1])],
-            "contracts": contracts,
+            "versioned": list(contracts),
+            "contracts": list(contracts.values()),
             "text": result.text if is_changed else None,
         }
 
@@ -223,7 +224,7 @@ def _decoded(body: bytes | None) -> dict[str, Any] | None:
     head, _, text = body.partition(b"\n")
     try:
         fields = json.loads(head)
-        names = ("kernels", "changed", "rewrites", "remarks", "warnings")
+        names = ("kernels", "changed", "rewrites", "remarks", "warnings", "versioned")
         content = text.decode("utf-8", "surrogateescape") if fields["has_text"] else None
         contracts = [bytes.fromhex(each) for each in fields["contracts"]]
         return {**{name: fields[name] for name in names}, "contracts": contracts, "text": content}

@@ -114,13 +114,13 @@ def siblings_of(steps: Sequence[Sequence[str]]) -> list[list[str]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def contracts_of(contract: Contract) -> list[bytes]:
-    """A contract for each kernel that has versions, in bytes."""
+def contracts_of(contract: Contract) -> dict[str, bytes]:
+    """A contract, in bytes, for each kernel that has versions, by its name."""
     from ..contract import Contract
     from ..contract.bytecode import encode
 
     kernels = [kernel for kernel in contract.kernels.values() if len(kernel.versions) > 1]
-    return [encode(Contract(contract.sha256, {kernel.name: kernel}, contract.producer)) for kernel in kernels]
+    return {each.name: encode(Contract(contract.sha256, {each.name: each}, contract.producer)) for each in kernels}
 
 
 def _definition(contract: bytes) -> str:

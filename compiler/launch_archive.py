@@ -23,7 +23,8 @@ from .toolkit_view import own_folder, private_folders
 
 __all__ = ["WRAPPED", "NoArchive", "launch_archive", "link_options"]
 
-#: The functions of the CUDA runtime that launch kernels, register them, or use them in another way.
+#: The functions of the CUDA runtime that launch kernels, register them, or use them in another way; and those of the
+#: driver that set attributes.
 WRAPPED = (
     "__cudaRegisterFunction",
     "__cudaGetKernel",
@@ -37,6 +38,9 @@ WRAPPED = (
     "cudaLaunchCooperativeKernel_ptsz",
     "cudaFuncGetAttributes",
     "cudaFuncSetAttribute",
+    "cudaKernelSetAttributeForDevice",
+    "cuFuncSetAttribute",
+    "cuKernelSetAttribute",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
 )

@@ -360,11 +360,22 @@ void ptxmotion_cudart_used(const void *function, ptxmotion_get_kernel *get_kerne
     }
 }
 
-void ptxmotion_cudart_changed(const void *function)
+int ptxmotion_cudart_attribute(const void *function, int attribute, int *value)
 {
     struct entry *entry = find(function);
-    if (entry != NULL && __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) == BOUND)
-        ptxmotion_attributes_changed(entry->bound);
+    const ptxmotion_driver *driver = entry == NULL ? NULL : ptxmotion_libcuda(NULL);
+    void *found, *kernel = entry == NULL ? NULL : __atomic_load_n(&entry->kernel, __ATOMIC_ACQUIRE);
+    return driver != NULL && kernel != NULL && driver->kernel_get_function != NULL &&
+           driver->kernel_get_function(&found, kernel) == 0 &&
+           driver->func_get_attribute(value, attribute, found) == 0;
+}
+
+void ptxmotion_cudart_changed(const void *function)
+{
+    for (struct entry *each = __atomic_load_n(&entries, __ATOMIC_ACQUIRE); each != NULL; each = each->next)
+        if ((function == NULL || each->function == function) &&
+            __atomic_load_n(&each->state, __ATOMIC_ACQUIRE) == BOUND)
+            ptxmotion_attributes_changed(each->bound);
 }
 
 /* --- statistics ------------------------------------------------------------------------------------------------- */

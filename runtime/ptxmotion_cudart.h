@@ -26,7 +26,10 @@ int ptxmotion_cudart_launch(const void *key, ptxmotion_get_kernel *get_kernel, c
 /* The program is going to use the code of a kernel without launching it. */
 void ptxmotion_cudart_used(const void *function, ptxmotion_get_kernel *get_kernel);
 
-/* The program has set an attribute of a kernel. */
+/* Reads an attribute of a kernel with versions. Returns 0 if there are none, or if it cannot be read. */
+int ptxmotion_cudart_attribute(const void *function, int attribute, int *value);
+
+/* The program has changed an attribute of a kernel, or, if `function` is NULL, of one that is not known. */
 void ptxmotion_cudart_changed(const void *function);
 
 #endif

@@ -24,8 +24,10 @@ typedef __int128 wide;
 /* Different ranges of a kernel whose addresses are computed once in a launch. Further ones are computed at each use. */
 #define MAX_RANGES 32
 #define MAX_PARAMETERS 4096
-/* Occupancies that are kept for a kernel. Others are asked of the driver at each launch. */
+/* Occupancies that are kept for a kernel, since its attributes were changed last and in all. The driver computes others
+ * at each launch. */
 #define MAX_SHAPES 64
+#define MAX_ALL_SHAPES 1024
 #define BYTECODE_VERSION 1
 /* Decisions that a thread remembers, and how much of a launch may be remembered: the bytes of the arguments that
  * conditions read, versions, and extents. */
@@ -213,7 +215,7 @@ struct ptxmotion_kernel {
     const struct range *ranges[MAX_RANGES];
     uint8_t range_count;
     struct shape *shapes;
-    uint32_t shape_count;
+    uint32_t shape_count, all_shape_count;
     uint64_t generation;
     uint16_t *read; /* the parameters with is_read */
     uint32_t read_count, read_bytes;
@@ -1314,10 +1316,11 @@ static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct versi
             return each;
     *buffer = (struct shape){NULL, version, context, generation, threads, shared, 0, 0, 0};
     find_shape(kernel, buffer);
-    if (__atomic_fetch_add(&kernel->shape_count, 1, __ATOMIC_RELAXED) >= MAX_SHAPES) {
-        __atomic_fetch_sub(&kernel->shape_count, 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&kernel->shape_count, __ATOMIC_RELAXED) >= MAX_SHAPES ||
+        __atomic_load_n(&kernel->all_shape_count, __ATOMIC_RELAXED) >= MAX_ALL_SHAPES)
         return buffer;
-    }
+    __atomic_fetch_add(&kernel->shape_count, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&kernel->all_shape_count, 1, __ATOMIC_RELAXED);
     struct shape *kept = malloc(sizeof *kept);
     if (kept == NULL)
         return buffer;

@@ -153,9 +153,46 @@ int __real_cudaFuncSetAttribute(const void *, int, int);
 WRAPPED int __wrap_cudaFuncSetAttribute(const void *, int, int);
 int __wrap_cudaFuncSetAttribute(const void *function, int attribute, int value)
 {
+    int before, after;
     ptxmotion_cudart_used(function, cudaGetKernel);
+    int is_known = ptxmotion_cudart_attribute(function, attribute, &before);
     int status = __real_cudaFuncSetAttribute(function, attribute, value);
-    ptxmotion_cudart_changed(function);
+    /* Many programs set the same value before each launch. */
+    if (!is_known || !ptxmotion_cudart_attribute(function, attribute, &after) || before != after)
+        ptxmotion_cudart_changed(function);
+    return status;
+}
+#endif
+
+#ifdef PTXMOTION_cudaKernelSetAttributeForDevice
+int __real_cudaKernelSetAttributeForDevice(void *, int, int, int);
+WRAPPED int __wrap_cudaKernelSetAttributeForDevice(void *, int, int, int);
+int __wrap_cudaKernelSetAttributeForDevice(void *kernel, int attribute, int value, int device)
+{
+    int status = __real_cudaKernelSetAttributeForDevice(kernel, attribute, value, device);
+    ptxmotion_cudart_changed(NULL);
+    return status;
+}
+#endif
+
+#ifdef PTXMOTION_cuKernelSetAttribute
+int __real_cuKernelSetAttribute(int, int, void *, int);
+WRAPPED int __wrap_cuKernelSetAttribute(int, int, void *, int);
+int __wrap_cuKernelSetAttribute(int attribute, int value, void *kernel, int device)
+{
+    int status = __real_cuKernelSetAttribute(attribute, value, kernel, device);
+    ptxmotion_cudart_changed(NULL);
+    return status;
+}
+#endif
+
+#ifdef PTXMOTION_cuFuncSetAttribute
+int __real_cuFuncSetAttribute(void *, int, int);
+WRAPPED int __wrap_cuFuncSetAttribute(void *, int, int);
+int __wrap_cuFuncSetAttribute(void *function, int attribute, int value)
+{
+    int status = __real_cuFuncSetAttribute(function, attribute, value);
+    ptxmotion_cudart_changed(NULL);
     return status;
 }
 #endif

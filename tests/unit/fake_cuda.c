@@ -412,6 +412,12 @@ int cudaFuncSetAttribute(const void *function, int attribute, int value)
     return 0;
 }
 
+int cudaKernelSetAttributeForDevice(struct kernel *kernel, int attribute, int value, int device)
+{
+    (void)device;
+    return cudaFuncSetAttribute(kernel, attribute, value);
+}
+
 int cudaFuncSetCacheConfig(const void *function, int config)
 {
     (void)config;

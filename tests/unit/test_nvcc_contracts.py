@@ -270,10 +270,14 @@ def test_attributes_are_copied_again(build: Build) -> None:
     """Also where the program changes them between launches of one size."""
     sets = "cudaFuncSetAttribute(sums, cudaFuncAttributeMaxDynamicSharedMemorySize, {}); "
     launch = "sums<<<1, 1, 60000>>>(a, y, 1); "
-    build.write("a.cu", program(sets.format(70000) + launch + sets.format(80000) + launch + launch))
+    again = "cudaKernel_t kernel; cudaGetKernel(&kernel, sums); cudaKernelSetAttributeForDevice(kernel, "
+    again += "cudaFuncAttributeMaxDynamicSharedMemorySize, 90000, 0); "
+    body = sets.format(70000) + launch + sets.format(80000) + launch + sets.format(80000) + launch + again + launch
+    build.write("a.cu", program(body))
     build.nvcc("a.cu", "-o", "program", *build.link)
-    attributes = [line.split()[-1] for line in build.run() if line.startswith("attribute")]
-    assert attributes == ["70000", "80000"]
+    lines = build.run()
+    assert [line.split()[-1] for line in lines if line.startswith("attribute")] == ["70000", "80000", "90000"]
+    assert launched(lines) == [VERSION] * 4
 
 
 def test_a_launch_before_main(build: Build) -> None:
