@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from nvcc_builds import LIBRARIES, environment, needs_nvcc, ours, plain
+from ptxmotion.compiler.launch_archive import launch_archive, link_options
 
 pytestmark = [needs_nvcc, pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")]
 
@@ -94,7 +95,8 @@ class Build:
 
 
 @pytest.fixture
-def build(tmp_path: Path, fakes: Path) -> Build:
+def build(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
     return Build(tmp_path, fakes)
 
 
@@ -131,8 +133,6 @@ def test_linked_by_another_program(build: Build) -> None:
     build.write("a.cu", program(TWO_LAUNCHES))
     build.nvcc("-dc", "a.cu", "-o", "a.o")
     build.nvcc("-dlink", "a.o", "-o", "linked.o")
-    from ptxmotion.compiler.launch_archive import launch_archive, link_options
-
     words = link_options(launch_archive(["g++"]))
     options = [f"-Wl,{each}" if each.startswith("--") else each for each in words]
     command = ["g++", "a.o", "linked.o", f"-L{build.fakes}", f"-Wl,-rpath,{build.fakes}", "-o", "program"]
@@ -302,6 +302,33 @@ def test_many_threads_launch_first(build: Build) -> None:
     build.nvcc("a.cu", "-o", "program", *build.link)
     lines = launched(build.run())
     assert len(lines) == 800 and set(lines) <= {VERSION, SUMS} and lines.count(VERSION) >= 400
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address"])
+def test_sanitizers(build: Build, sanitizer: str) -> None:
+    """Threads that launch, look up handles and set attributes at the same time; the library is compiled with the
+    sanitizer."""
+    body = """std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) threads.emplace_back([=] {
+        cudaKernel_t kernel;
+        cudaGetKernel(&kernel, sums);
+        for (int j = 0; j < 60; ++j) {
+            sums<<<1, 1 + j % 40>>>(a, j % 3 ? y : a, j % 7);
+            if (j % 10 == 0) cudaFuncSetAttribute(sums, cudaFuncAttributeMaxDynamicSharedMemorySize, 50000 + i + j);
+            const void *args[] = {&a, &y, &j};
+            cudaLaunchKernel((const void *)sums, dim3(1), dim3(32), (void **)args, 0, 0);
+        }
+    });
+    for (auto &each : threads) each.join();"""
+    build.write("a.cu", "#include <thread>\n#include <vector>\n" + program(body))
+    build.nvcc("-c", "a.cu")
+    archive = launch_archive(["g++", f"-fsanitize={sanitizer}"])
+    options = [word for each in link_options(archive) for word in ("-Xlinker", each)]
+    sanitized = ["-Xcompiler", f"-fsanitize={sanitizer}"]
+    done = plain(build.folder, "-arch=sm_90", *sanitized, "a.o", "-o", "program", *build.link, *options)
+    assert done.returncode == 0, done.stderr
+    lines = launched(build.run(ASAN_OPTIONS="detect_leaks=0", TSAN_OPTIONS="exitcode=66"))
+    assert len(lines) == 960 and lines.count(VERSION) > 480 and set(lines) == {VERSION, SUMS}
 
 
 def test_warnings_that_are_errors(build: Build) -> None:
