@@ -23,6 +23,8 @@ typedef __int128 wide;
 #define MAX_EXTRA 64
 /* Different ranges of a kernel whose addresses are computed once in a launch. Further ones are computed at each use. */
 #define MAX_RANGES 32
+/* Different expressions of a kernel that are evaluated once in a launch. Further ones are evaluated at each use. */
+#define MAX_VALUES 64
 #define MAX_PARAMETERS 4096
 /* Occupancies that are kept for a kernel, since its attributes were changed last and in all. The driver computes others
  * at each launch. */
@@ -156,6 +158,7 @@ struct expression {
     /* Whether the value is `constant + factor * argument`, so small that no step of the evaluation can exceed LIMIT. Most
      * expressions are, and this is faster than their code. */
     uint8_t is_affine;
+    uint8_t slot;      /* the index of its value in `facts.values`; equal expressions share one. MAX_VALUES: none */
     uint16_t argument; /* if factor is not 0 */
     int64_t constant, factor;
 };
@@ -214,6 +217,8 @@ struct ptxmotion_kernel {
     int extent_count;
     const struct range *ranges[MAX_RANGES];
     uint8_t range_count;
+    struct expression values[MAX_VALUES];
+    uint8_t value_count;
     struct shape *shapes;
     uint32_t shape_count, all_shape_count;
     uint64_t generation;
@@ -449,6 +454,21 @@ static void find_affine(const ptxmotion_kernel *kernel, struct expression *expre
     expression->argument = stack[0].argument;
 }
 
+static int is_same_expression(const struct expression *one, const struct expression *other)
+{
+    return one->size == other->size && (one->size == 0 || memcmp(one->code, other->code, one->size) == 0);
+}
+
+/* Gives an expression the slot of an equal one, or a new one. */
+static void find_value(ptxmotion_kernel *kernel, struct expression *expression)
+{
+    for (expression->slot = 0; expression->slot < kernel->value_count; expression->slot++)
+        if (is_same_expression(&kernel->values[expression->slot], expression))
+            return;
+    if (expression->slot < MAX_VALUES)
+        kernel->values[kernel->value_count++] = *expression;
+}
+
 static struct expression read_expression(struct reader *reader, ptxmotion_kernel *kernel)
 {
     struct expression result = {0};
@@ -458,8 +478,10 @@ static struct expression read_expression(struct reader *reader, ptxmotion_kernel
     if (depths != NULL && !is_valid_code(reader, kernel, result.code, result.size, depths) && !reader->failed)
         reader->failed = PTXMOTION_DAMAGED;
     free(depths);
-    if (!reader->failed)
+    if (!reader->failed) {
         find_affine(kernel, &result);
+        find_value(kernel, &result);
+    }
     return result;
 }
 
@@ -473,11 +495,6 @@ static void read_range(struct reader *reader, ptxmotion_kernel *kernel, struct r
         range->from = read_expression(reader, kernel);
         range->to = read_expression(reader, kernel);
     }
-}
-
-static int is_same_expression(const struct expression *one, const struct expression *other)
-{
-    return one->size == other->size && (one->size == 0 || memcmp(one->code, other->code, one->size) == 0);
 }
 
 /* Gives a range the slot of an equal one, or a new one. `range` must stay where it is. */
@@ -793,6 +810,8 @@ struct facts {
     struct {
         wide begin, end;
     } extents[MAX_EXTENTS];
+    uint8_t value_states[MAX_VALUES];
+    wide values[MAX_VALUES];
     uint8_t range_states[MAX_RANGES];
     struct {
         wide first, last;
@@ -1127,17 +1146,11 @@ static int evaluate_short(struct facts *facts, const struct expression *expressi
 }
 
 /* The value of an expression whose code was checked. Returns whether it has one. */
-static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
+static int evaluate_code(struct facts *facts, const struct expression *expression, wide *result)
 {
     wide stack[STACK + 1];
     wide *top = stack; /* behind the last value */
     int64_t found;
-    if (expression->is_affine) {
-        *result = expression->constant;
-        if (expression->factor != 0)
-            *result += (wide)expression->factor * argument(facts, expression->argument);
-        return 1;
-    }
     if (evaluate_short(facts, expression, &found)) {
         *result = found;
         return 1;
@@ -1192,6 +1205,26 @@ static int evaluate(struct facts *facts, const struct expression *expression, wi
         }
     }
     *result = stack[0];
+    return 1;
+}
+
+/* The same, evaluated once in a launch. */
+static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
+{
+    uint8_t slot = expression->slot;
+    if (expression->is_affine) {
+        *result = expression->constant;
+        if (expression->factor != 0)
+            *result += (wide)expression->factor * argument(facts, expression->argument);
+        return 1;
+    }
+    if (slot >= MAX_VALUES)
+        return evaluate_code(facts, expression, result);
+    if (facts->value_states[slot] == NOT_READ)
+        facts->value_states[slot] = evaluate_code(facts, expression, &facts->values[slot]) ? KNOWN : UNKNOWN;
+    if (facts->value_states[slot] == UNKNOWN)
+        return 0;
+    *result = facts->values[slot];
     return 1;
 }
 
@@ -1617,6 +1650,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.asked_stream = 0;
     facts.warps = -2;
     memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
+    memset(facts.value_states, NOT_READ, kernel->value_count);
     memset(facts.range_states, NOT_READ, kernel->range_count);
     struct memo_key key;
     struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
