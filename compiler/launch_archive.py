@@ -37,12 +37,17 @@ WRAPPED = (
     "cudaLaunchCooperativeKernel",
     "cudaLaunchCooperativeKernel_ptsz",
     "cudaFuncGetAttributes",
+    "cudaFuncSetCacheConfig",
+    "cudaGetFuncBySymbol",
     "cudaFuncSetAttribute",
     "cudaKernelSetAttributeForDevice",
     "cuFuncSetAttribute",
     "cuKernelSetAttribute",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+    "cudaOccupancyAvailableDynamicSMemPerBlock",
+    "cudaOccupancyMaxPotentialClusterSize",
+    "cudaOccupancyMaxActiveClusters",
 )
 
 _SOURCES = ("ptxmotion_launch.h", "ptxmotion_launch.c", "ptxmotion_cudart.h", "ptxmotion_cudart.c", "ptxmotion_wrap.c")

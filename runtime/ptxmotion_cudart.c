@@ -5,10 +5,10 @@
  * that they were made for. So the entries of a contract are found in a loaded library only if the contract belongs to
  * the image that the driver has chosen.
  *
- * A contract is bound when the kernel is first launched or used. Requires for this: no stream of the launch is being
- * captured, a context is current, and the driver has not yet loaded the code of the kernel, or loads all code at once.
- * The last one matters since to load code may wait for all running kernels, and a program that loads its kernels early
- * may rely on not waiting.
+ * A contract is bound when the kernel is first launched or used, and the code of its versions is loaded then. The driver
+ * loads the code of the kernel at the same time. To load code may wait for all running kernels, and a program that loads
+ * its kernels early may rely on not waiting. So nothing is bound later, unless the driver loads all code at once anyway.
+ * Whether code is loaded cannot be asked of the driver: cuKernelGetFunction loads it.
  * What is shared by threads: the table of keys, whose slots are written once and whose array is replaced as a whole; the
  * state of an entry; counters. No memory is freed, because a thread may launch while the program exits.
  */
@@ -43,7 +43,7 @@ static const char *const passed_words[PASSED_REASONS] = {
     "no context was current",
     "captured into a graph before a contract was bound",
     "another thread was binding a contract",
-    "its code was loaded before it was first launched",
+    "its code was loaded before a contract could be bound",
     "the loaded image has no versions of it, or the driver is too old",
     "the runtime did not find it",
 };
@@ -55,7 +55,9 @@ struct entry {
     const struct contract *contracts;
     void *kernel; /* the CUkernel, or NULL while it is not known */
     int state;
-    int why; /* enum passed, if the state is UNUSABLE */
+    int is_binding; /* a thread binds the contract */
+    int is_loaded;  /* the program has loaded its code without its versions */
+    int why;        /* enum passed, if the state is UNUSABLE */
     ptxmotion_kernel *bound;
     uint64_t passed[PASSED_REASONS];
 };
@@ -75,7 +77,6 @@ static pthread_once_t contracts_once = PTHREAD_ONCE_INIT;
 static struct table *table;
 static struct entry *entries;
 static pthread_mutex_t table_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t bind_mutex = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t launch_flags;
 static int wants_statistics;
 
@@ -253,24 +254,18 @@ void ptxmotion_cudart_has_handle(const void *function, void *kernel)
 
 /* --- binding ---------------------------------------------------------------------------------------------------- */
 
-/* Whether versions of a kernel can be loaded without a wait that the program itself would not have. */
-static int may_load(const ptxmotion_driver *driver, void *kernel)
+/* Whether the driver loads all code of a module when it loads the module. */
+static int is_eager(const ptxmotion_driver *driver)
 {
-    int mode, is_loaded;
-    void *function;
-    if (driver->module_get_loading_mode == NULL || driver->func_is_loaded == NULL || driver->func_load == NULL ||
-        driver->kernel_get_function == NULL)
-        return 0;
-    if (driver->module_get_loading_mode(&mode) == 0 && mode == EAGER_LOADING)
-        return 1;
-    return driver->kernel_get_function(&function, kernel) == 0 &&
-           driver->func_is_loaded(&is_loaded, function) == 0 && !is_loaded;
+    int mode;
+    return driver->module_get_loading_mode != NULL && driver->module_get_loading_mode(&mode) == 0 &&
+           mode == EAGER_LOADING;
 }
 
 /* Binds the contract whose versions are in the image of a kernel. Returns the new state. */
 static enum state bind_contract(struct entry *entry, const ptxmotion_driver *driver, void *kernel)
 {
-    if (!may_load(driver, kernel)) {
+    if (__atomic_load_n(&entry->is_loaded, __ATOMIC_ACQUIRE) && !is_eager(driver)) {
         entry->why = LOADED_BEFORE;
         return UNUSABLE;
     }
@@ -291,31 +286,30 @@ static enum state bind_contract(struct entry *entry, const ptxmotion_driver *dri
     return UNUSABLE;
 }
 
-/* Counts a launch of the kernel itself. Returns NULL. */
-static ptxmotion_kernel *pass(struct entry *entry, int reason)
-{
-    __atomic_fetch_add(&entry->passed[reason], 1, __ATOMIC_RELAXED);
-    return NULL;
-}
-
-/* The bound kernel of an entry in the state UNBOUND, or NULL. `stream` is that of the launch. */
-static ptxmotion_kernel *bind_entry(struct entry *entry, ptxmotion_get_kernel *get_kernel, void *stream)
+/* The bound kernel of an entry in the state UNBOUND. If there is none, NULL, and the reason. `stream` is that of the
+ * launch. */
+static ptxmotion_kernel *bind_entry(struct entry *entry, ptxmotion_get_kernel *get_kernel, void *stream, int *reason)
 {
     const ptxmotion_driver *driver = ptxmotion_libcuda(NULL);
     void *context, *kernel = __atomic_load_n(&entry->kernel, __ATOMIC_ACQUIRE);
     int capture = 0, mode = CAPTURE_RELAXED;
+    *reason = NO_ENTRIES;
     if (driver == NULL)
-        return pass(entry, NO_ENTRIES);
+        return NULL;
     if (kernel == NULL && get_kernel != NULL && get_kernel(&kernel, entry->function) == 0)
         ptxmotion_cudart_has_handle(entry->function, kernel);
+    *reason = NO_KERNEL;
     if (kernel == NULL)
-        return pass(entry, NO_KERNEL);
+        return NULL;
+    *reason = NO_CONTEXT;
     if (driver->ctx_get_current(&context) || context == NULL)
-        return pass(entry, NO_CONTEXT);
+        return NULL;
+    *reason = CAPTURED;
     if (driver->stream_is_capturing(stream, &capture) || capture)
-        return pass(entry, CAPTURED);
-    if (pthread_mutex_trylock(&bind_mutex))
-        return pass(entry, BUSY);
+        return NULL;
+    *reason = BUSY;
+    if (__atomic_exchange_n(&entry->is_binding, 1, __ATOMIC_ACQUIRE))
+        return NULL;
     if (__atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) == UNBOUND) {
         /* Another stream may be captured, which forbids some calls in this mode of the thread. */
         int exchanged = driver->thread_exchange_stream_capture_mode != NULL &&
@@ -325,8 +319,16 @@ static ptxmotion_kernel *bind_entry(struct entry *entry, ptxmotion_get_kernel *g
             driver->thread_exchange_stream_capture_mode(&mode);
         __atomic_store_n(&entry->state, (int)state, __ATOMIC_RELEASE);
     }
-    pthread_mutex_unlock(&bind_mutex);
-    return entry->bound != NULL ? entry->bound : pass(entry, entry->why);
+    __atomic_store_n(&entry->is_binding, 0, __ATOMIC_RELEASE);
+    *reason = entry->why;
+    return entry->bound;
+}
+
+/* The program loads the code of a kernel without its versions. */
+static void loads_alone(struct entry *entry, int reason)
+{
+    if (reason != BUSY)
+        __atomic_store_n(&entry->is_loaded, 1, __ATOMIC_RELEASE);
 }
 
 int ptxmotion_cudart_launch(const void *key, ptxmotion_get_kernel *get_kernel, const ptxmotion_config *config,
@@ -335,29 +337,32 @@ int ptxmotion_cudart_launch(const void *key, ptxmotion_get_kernel *get_kernel, c
     struct entry *entry = find(key);
     if (entry == NULL || launch_flags & PTXMOTION_ORIGINAL)
         return 0;
-    int state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE);
+    int state = __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE), reason = entry->why;
     ptxmotion_kernel *kernel = NULL;
     if (state == BOUND)
         kernel = entry->bound;
     else if (state == UNBOUND)
-        kernel = bind_entry(entry, get_kernel, config->stream);
-    else
-        pass(entry, entry->why);
-    return kernel != NULL && ptxmotion_launch_version(kernel, config, arguments, NULL, launch_flags);
+        kernel = bind_entry(entry, get_kernel, config->stream, &reason);
+    if (kernel != NULL)
+        return ptxmotion_launch_version(kernel, config, arguments, NULL, launch_flags);
+    loads_alone(entry, reason);
+    __atomic_fetch_add(&entry->passed[reason], 1, __ATOMIC_RELAXED);
+    return 0;
 }
 
 void ptxmotion_cudart_used(const void *function, ptxmotion_get_kernel *get_kernel)
 {
     struct entry *entry = find(function);
     void *kernel = NULL;
+    int reason = NO_KERNEL;
     if (entry == NULL || launch_flags & PTXMOTION_ORIGINAL ||
         __atomic_load_n(&entry->state, __ATOMIC_ACQUIRE) != UNBOUND)
         return;
     /* The runtime makes a context current before it returns the handle. */
-    if (get_kernel(&kernel, function) == 0) {
+    if (get_kernel(&kernel, function) == 0)
         ptxmotion_cudart_has_handle(function, kernel);
-        bind_entry(entry, NULL, NULL);
-    }
+    if (kernel == NULL || bind_entry(entry, NULL, NULL, &reason) == NULL)
+        loads_alone(entry, reason);
 }
 
 int ptxmotion_cudart_attribute(const void *function, int attribute, int *value)

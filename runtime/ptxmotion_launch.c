@@ -106,7 +106,6 @@ static void load_libcuda(void)
         OPTIONAL("cuKernelGetLibrary", kernel_get_library),
         OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
         OPTIONAL("cuFuncLoad", func_load),
-        OPTIONAL("cuFuncIsLoaded", func_is_loaded),
         OPTIONAL("cuModuleGetLoadingMode", module_get_loading_mode),
         OPTIONAL("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode),
 #undef FUNCTION
@@ -863,16 +862,19 @@ static wide argument(const struct facts *facts, uint32_t index)
  * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
 static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
 {
-    enum { IPC, MANAGED, POOL, EXPORTS, START, SIZE, ORDINAL, COUNT };
-    int attributes[COUNT] = {POINTER_LEGACY_IPC,  POINTER_MANAGED,    POINTER_MEMPOOL, POINTER_HANDLE_TYPES,
-                             POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_ORDINAL};
+    enum { START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
+    int attributes[COUNT] = {POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_LEGACY_IPC,  POINTER_MANAGED,
+                             POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
     uint64_t values[COUNT] = {0};
     void *data[COUNT];
     int has_several = module->device_count > 1, device;
     for (int i = 0; i < COUNT; i++)
         data[i] = &values[i];
-    /* The query succeeds for a wild pointer, too; then all values are 0. */
-    if (module->driver->pointer_get_attributes(has_several ? COUNT : ORDINAL, attributes, data, pointer))
+    /* The query succeeds for a wild pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
+    if (module->driver->pointer_get_attributes(has_several ? COUNT : MANAGED, attributes, data, pointer))
+        return 0;
+    if (!has_several && !(values[IPC] & 0xff) && values[SIZE] != 0 &&
+        module->driver->pointer_get_attributes(ORDINAL, attributes, data, pointer))
         return 0;
     int is_managed = (values[MANAGED] & 0xff) != 0;
     if (!is_managed && !(values[IPC] & 0xff) && (values[POOL] == 0 || (values[EXPORTS] & 0xffffffff) != 0))

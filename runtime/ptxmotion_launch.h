@@ -98,7 +98,6 @@ typedef struct ptxmotion_driver {
     int (*kernel_get_library)(void **library, void *kernel);
     int (*stream_get_green_context)(void *stream, void **context);
     int (*func_load)(void *function);
-    int (*func_is_loaded)(int *state, void *function);
     int (*module_get_loading_mode)(int *mode);
     int (*thread_exchange_stream_capture_mode)(int *mode);
 } ptxmotion_driver;

@@ -138,14 +138,44 @@ LAUNCH_WITH_CONFIG(cudaLaunchKernelExC, NULL)
 LAUNCH_WITH_CONFIG(cudaLaunchKernelExC_ptsz, PER_THREAD)
 #endif
 
+/* A function that loads the code of a kernel. */
+#define USE(name, PARAMETERS, ...)                                                                                     \
+    int __real_##name PARAMETERS;                                                                                      \
+    WRAPPED int __wrap_##name PARAMETERS;                                                                              \
+    int __wrap_##name PARAMETERS                                                                                       \
+    {                                                                                                                  \
+        ptxmotion_cudart_used(function, cudaGetKernel);                                                                \
+        return __real_##name(__VA_ARGS__);                                                                             \
+    }
+
 #ifdef PTXMOTION_cudaFuncGetAttributes
-int __real_cudaFuncGetAttributes(void *, const void *);
-WRAPPED int __wrap_cudaFuncGetAttributes(void *, const void *);
-int __wrap_cudaFuncGetAttributes(void *attributes, const void *function)
-{
-    ptxmotion_cudart_used(function, cudaGetKernel);
-    return __real_cudaFuncGetAttributes(attributes, function);
-}
+USE(cudaFuncGetAttributes, (void *attributes, const void *function), attributes, function)
+#endif
+#ifdef PTXMOTION_cudaFuncSetCacheConfig
+USE(cudaFuncSetCacheConfig, (const void *function, int config), function, config)
+#endif
+#ifdef PTXMOTION_cudaGetFuncBySymbol
+USE(cudaGetFuncBySymbol, (void **handle, const void *function), handle, function)
+#endif
+#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessor
+USE(cudaOccupancyMaxActiveBlocksPerMultiprocessor, (int *blocks, const void *function, int threads, size_t shared),
+    blocks, function, threads, shared)
+#endif
+#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+USE(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+    (int *blocks, const void *function, int threads, size_t shared, unsigned flags), blocks, function, threads, shared,
+    flags)
+#endif
+#ifdef PTXMOTION_cudaOccupancyAvailableDynamicSMemPerBlock
+USE(cudaOccupancyAvailableDynamicSMemPerBlock, (size_t *shared, const void *function, int blocks, int threads), shared,
+    function, blocks, threads)
+#endif
+#ifdef PTXMOTION_cudaOccupancyMaxPotentialClusterSize
+USE(cudaOccupancyMaxPotentialClusterSize, (int *size, const void *function, const void *config), size, function, config)
+#endif
+#ifdef PTXMOTION_cudaOccupancyMaxActiveClusters
+USE(cudaOccupancyMaxActiveClusters, (int *clusters, const void *function, const void *config), clusters, function,
+    config)
 #endif
 
 #ifdef PTXMOTION_cudaFuncSetAttribute
@@ -194,26 +224,5 @@ int __wrap_cuFuncSetAttribute(void *function, int attribute, int value)
     int status = __real_cuFuncSetAttribute(function, attribute, value);
     ptxmotion_cudart_changed(NULL);
     return status;
-}
-#endif
-
-#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessor
-int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
-WRAPPED int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *, const void *, int, size_t);
-int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared)
-{
-    ptxmotion_cudart_used(function, cudaGetKernel);
-    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function, threads, shared);
-}
-#endif
-
-#ifdef PTXMOTION_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
-int __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
-WRAPPED int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *, const void *, int, size_t, unsigned);
-int __wrap_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, const void *function, int threads,
-                                                                  size_t shared, unsigned flags)
-{
-    ptxmotion_cudart_used(function, cudaGetKernel);
-    return __real_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads, shared, flags);
 }
 #endif

@@ -2,7 +2,8 @@
  *
  * Without a macro this is libcuda.so.1. With -DRUNTIME it is the CUDA runtime, which calls that driver. A library has an
  * entry if the name of the entry is in the image that is chosen by the environment variable FAKE_SM. FAKE_PARAMETERS has
- * the sizes of the parameters of each kernel: "multiply=8,8,4 fill=8". FAKE_LAZY=1: code is loaded when it is used.
+ * the sizes of the parameters of each kernel: "multiply=8,8,4 fill=8". FAKE_LAZY=1: the driver says that it loads code
+ * when it is used.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -19,7 +20,7 @@ struct kernel {
     struct kernel *next;
     struct library *library;
     const char *name;
-    int is_loaded, shared_limit;
+    int shared_limit;
 };
 
 struct size {
@@ -98,7 +99,7 @@ struct kernel *fake_kernel(struct library *library, const char *name)
         size_t length = (size_t)snprintf(text + 1, sizeof text - 1, "%s", name) + 2;
         if (memmem(library->image, library->size, text, length) != NULL) {
             found = calloc(1, sizeof *found);
-            *found = (struct kernel){kernels, library, strdup(name), getenv("FAKE_LAZY") == NULL, 49152};
+            *found = (struct kernel){kernels, library, strdup(name), 49152};
             kernels = found;
         }
     }
@@ -118,7 +119,6 @@ void fake_print(const char *by, struct kernel *kernel, const struct config *conf
         if (sizes[i] == 4)
             at += snprintf(line + at, sizeof line - (size_t)at, " argument %d", *(int *)arguments[i]);
     puts(line);
-    kernel->is_loaded = 1;
 }
 
 void fake_set_current(void)
@@ -257,13 +257,6 @@ int cuDeviceGetCount(int *count)
 
 int cuFuncLoad(struct kernel *function)
 {
-    function->is_loaded = 1;
-    return 0;
-}
-
-int cuFuncIsLoaded(int *state, struct kernel *function)
-{
-    *state = function->is_loaded;
     return 0;
 }
 
@@ -401,13 +394,11 @@ int cudaLaunchKernelExC_ptsz(const struct long_config *config, const void *funct
 int cudaFuncGetAttributes(void *attributes, const void *function)
 {
     (void)attributes;
-    kernel_of(function)->is_loaded = 1;
     return 0;
 }
 
 int cudaFuncSetAttribute(const void *function, int attribute, int value)
 {
-    kernel_of(function)->is_loaded = 1;
     kernel_of(function)->shared_limit = attribute == 8 ? value : 0;
     return 0;
 }
@@ -418,17 +409,20 @@ int cudaKernelSetAttributeForDevice(struct kernel *kernel, int attribute, int va
     return cudaFuncSetAttribute(kernel, attribute, value);
 }
 
+int cudaGetFuncBySymbol(void **handle, const void *function)
+{
+    return cudaGetKernel(handle, function);
+}
+
 int cudaFuncSetCacheConfig(const void *function, int config)
 {
     (void)config;
-    kernel_of(function)->is_loaded = 1;
     return 0;
 }
 
 int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared)
 {
     (void)threads, (void)shared;
-    kernel_of(function)->is_loaded = 1;
     *blocks = 8;
     return 0;
 }

@@ -249,21 +249,24 @@ def test_what_passes_the_kernel_through(build: Build) -> None:
 
 
 def test_code_that_is_loaded_when_it_is_used(build: Build) -> None:
-    """To load a version may wait for running kernels, so it is loaded only where the kernel itself would be."""
+    """To load a version may wait for running kernels, so it is loaded only where the kernel itself is."""
+    captured = "sums<<<1, 1, 0, cudaStream_t(77)>>>(a, y, 1)"
     build.write("a.cu", program("BEFORE; sums<<<1, 1>>>(a, y, 1);"))
     text = (build.folder / "a.cu").read_text()
     for before, expected in (
-        ("", VERSION),
-        ("cudaFuncAttributes found; cudaFuncGetAttributes(&found, sums)", VERSION),
-        ("int blocks; cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sums, 32, 0)", VERSION),
-        ("cudaFuncSetCacheConfig(sums, cudaFuncCachePreferL1)", SUMS),
+        ("", [VERSION]),
+        ("cudaFuncAttributes found; cudaFuncGetAttributes(&found, sums)", [VERSION]),
+        ("int blocks; cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sums, 32, 0)", [VERSION]),
+        ("cudaFuncSetCacheConfig(sums, cudaFuncCachePreferL1)", [VERSION]),
+        ("cudaFunction_t handle; cudaGetFuncBySymbol(&handle, (const void *)sums)", [VERSION]),
+        (f"cudaStreamBeginCapture(cudaStream_t(77), cudaStreamCaptureModeGlobal); {captured}", [SUMS, SUMS]),
     ):
         build.write("a.cu", text.replace("BEFORE", before))
         build.nvcc("a.cu", "-o", "program", *build.link)
-        assert launched(build.run(FAKE_LAZY="1")) == [expected]
-        assert launched(build.run()) == [VERSION]
+        assert launched(build.run(FAKE_LAZY="1")) == expected
+        assert launched(build.run()) == [*expected[:-1], VERSION]
     done = build.outcome(FAKE_LAZY="1", PTXMOTION_LAUNCH="statistics")
-    assert "its code was loaded before it was first launched 1" in done.stderr
+    assert "its code was loaded before a contract could be bound 1" in done.stderr
 
 
 def test_attributes_are_copied_again(build: Build) -> None:
