@@ -257,6 +257,7 @@ int cuDeviceGetCount(int *count)
 
 int cuFuncLoad(struct kernel *function)
 {
+    (void)function;
     return 0;
 }
 
@@ -393,7 +394,7 @@ int cudaLaunchKernelExC_ptsz(const struct long_config *config, const void *funct
 
 int cudaFuncGetAttributes(void *attributes, const void *function)
 {
-    (void)attributes;
+    (void)attributes, (void)function;
     return 0;
 }
 
@@ -416,13 +417,13 @@ int cudaGetFuncBySymbol(void **handle, const void *function)
 
 int cudaFuncSetCacheConfig(const void *function, int config)
 {
-    (void)config;
+    (void)config, (void)function;
     return 0;
 }
 
 int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int threads, size_t shared)
 {
-    (void)threads, (void)shared;
+    (void)function, (void)threads, (void)shared;
     *blocks = 8;
     return 0;
 }
