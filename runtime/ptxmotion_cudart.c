@@ -8,7 +8,7 @@
  * A contract is bound when the kernel is first launched or used, and the code of its versions is loaded then. The driver
  * loads the code of the kernel at the same time. To load code may wait for all running kernels, and a program that loads
  * its kernels early may rely on not waiting. So nothing is bound later, unless the driver loads all code at once anyway.
- * Whether code is loaded cannot be asked of the driver: cuKernelGetFunction loads it.
+ * The driver has no query whether code is loaded: cuKernelGetFunction loads it.
  * What is shared by threads: the table of keys, whose slots are written once and whose array is replaced as a whole; the
  * state of an entry; counters. No memory is freed, because a thread may launch while the program exits.
  */
