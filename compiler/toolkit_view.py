@@ -81,7 +81,7 @@ def private_folders(kind: str) -> list[str]:
     """The folders in which files of a kind may be, the preferred one first. `own_folder` makes them."""
     cache = cache_folder()
     inside = [os.path.join(cache, kind)] if cache is not None else []
-    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-{kind}-{os.getuid()}")]
+    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-nvcc-{kind}-{os.getuid()}")]
 
 
 def own_folder(parent: str) -> str:
