@@ -358,6 +358,23 @@ def test_a_file_with_declarations_of_the_device(build: Build) -> None:
     assert launched(build.run()) == EXPECTED
 
 
+def test_an_optimizer_that_ends_early_for_one_target(build: Build) -> None:
+    """The object includes what the steps of all targets have left. For one of them that is nothing."""
+    build.write("a.cu", "template <class T> inline constexpr bool is_known = false;\n")
+    build.nvcc("-c", "a.cu")
+    (script,) = (build.folder / "cache" / "toolkits").glob("*/steps/*/cicc")
+    text = script.read_text()
+    script.write_text(text.replace("\nfi\n", '\nfi\ncase "$*" in *compute_80*) exit 0;; esac\n'))
+    assert script.read_text() != text
+    header = "template <class T> inline constexpr bool is_known = false;\n"
+    header += "template <> inline constexpr bool is_known<int> = true;\n"
+    build.write("a.cu", header + program(TWO_LAUNCHES))
+    targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in (80, 90)]
+    build.nvcc(*targets, "a.cu", "-o", "program", *build.link)
+    assert launched(build.run(FAKE_SM="90")) == EXPECTED
+    assert launched(build.run(FAKE_SM="80")) == [SUMS, SUMS, FILL]
+
+
 def _kept_by_nvcc(build: Build) -> str:
     """The device file that nvcc itself keeps."""
     assert plain(build.folder, "-arch=sm_90", "-keep", "-c", "a.cu").returncode == 0
