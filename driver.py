@@ -62,7 +62,7 @@ class Policy:
     - ``limit``: the most rewrites in all. ``explain``: report also refusals that take time to find.
     - ``verify_each``: verify after each pass. ``observer``: is called after each pass.
     - ``contract``: add versions of kernels that assume facts of the launch, and make the contract that states them.
-      Neither a ``promise`` nor a ``limit`` goes with it.
+      Neither a ``promise`` nor a ``limit`` goes with it. ``version_suffix``: the end of the names of versions.
     """
 
     gate: str | None = None
@@ -78,6 +78,7 @@ class Policy:
     verify_each: bool = False
     observer: Observer | None = None
     contract: bool = False
+    version_suffix: str = ""
 
 
 _DEFAULT = Policy()
@@ -146,12 +147,17 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     given = {kernel.name: untouched_copy(kernel) for kernel in kernels if kernel.is_entry} if policy.contract else {}
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
     times = judge.times if isinstance(judge, TimesItsWork) else WorkTimes()
-    contract = _add_versions(module, given, transform, judge, log) if policy.contract else None
+    contract = _add_versions(module, given, transform, judge, log, policy.version_suffix) if policy.contract else None
     return Result(module, tuple(changed), log, transform.timings, tuple(warnings), times, contract)
 
 
 def _add_versions(
-    module: Module, given: Mapping[str, Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
+    module: Module,
+    given: Mapping[str, Kernel],
+    transform: KernelTransform,
+    judge: Judge | None,
+    log: Remarks,
+    suffix: str,
 ) -> Contract:
     """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
     from .versions.module import contract_of, put_versions
@@ -163,7 +169,7 @@ def _add_versions(
 
     hoisting = passes_of(HOISTING) if transform.passes else []
     outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
-    return contract_of(module, put_versions(module, outcomes, log))
+    return contract_of(module, put_versions(module, outcomes, log, suffix))
 
 
 def _copy(module: Module) -> Module:

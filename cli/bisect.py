@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..compiler.host_contracts import wants_contracts
 from .outcome import FINE, INCONCLUSIVE, CommandError, say, usage_error
 
 EPILOG = """\
@@ -57,8 +58,9 @@ class Trial:
 
     @property
     def changed(self) -> list[str]:
-        """The kernels that changed."""
-        return list(dict.fromkeys(name for entry in self.entries for name in entry["changed"]))
+        """The kernels that changed, or for which there are versions."""
+        names = (name for entry in self.entries for name in [*entry["changed"], *entry["versioned"]])
+        return list(dict.fromkeys(names))
 
     @property
     def rewrites(self) -> int:
@@ -81,9 +83,12 @@ class Trials:
         self._output = None if is_shown else subprocess.DEVNULL
         self._number = 0
 
-    def run(self, what: str, flags: str, kernels: Sequence[str] | None = None) -> Trial:
-        """Run the command once; ``kernels`` are the only ones that are optimized. Raises `CommandError`."""
+    def run(self, what: str, flags: str, kernels: Sequence[str] | None = None, *, has_versions: bool = True) -> Trial:
+        """Run the command once; ``kernels`` are the only ones that are optimized. Without ``has_versions`` they get no
+        versions. Raises `CommandError`."""
         settings = {"PTXMOTION_FLAGS": flags, "PTXMOTION_LOG": self._log}
+        if not has_versions:
+            settings["PTXMOTION_CONTRACT"] = "0"
         if kernels is not None:
             settings["PTXMOTION_ONLY"] = f"^(?:{'|'.join(map(re.escape, kernels))})$"
         if os.path.exists(self._log):
@@ -133,8 +138,13 @@ def _search(trials: Trials, flags: str) -> int:
 
 def _search_rewrite(trials: Trials, flags: str, kernels: list[str]) -> None:
     """Find the first number of rewrites with which the command fails, and print the last of these rewrites."""
+    if wants_contracts() and not trials.run("no versions", flags, kernels, has_versions=False).fails:
+        print("the command succeeds without the versions of it that PTXMOTION_CONTRACT adds")
+        return
     for limited in (f"{flags} --gate=off", flags):
-        whole = trials.run("all rewrites" + (" without the gate" if limited != flags else ""), limited, kernels)
+        whole = trials.run(
+            "all rewrites" + (" without the gate" if limited != flags else ""), limited, kernels, has_versions=False
+        )
         if whole.fails:
             break
     else:
@@ -145,7 +155,8 @@ def _search_rewrite(trials: Trials, flags: str, kernels: list[str]) -> None:
     def fails(number: int) -> bool:
         if number not in found:
             what = f"the first {number} of {whole.rewrites} rewrites"
-            found[number] = trials.run(what, f"{limited} --bisect-limit={number}", kernels)
+            flags_of = f"{limited} --bisect-limit={number}"
+            found[number] = trials.run(what, flags_of, kernels, has_versions=False)
         return found[number].fails
 
     if fails(0):

@@ -1,4 +1,5 @@
-"""`ptxmotion contract`: prints a launch contract, and checks it against its PTX module.
+"""`ptxmotion contract`: prints a launch contract, checks it against its PTX module, and prints the options of the
+linker for programs whose objects contain contracts.
 
 Exit codes: 1 if the contract does not fit the module, 3 if a file is damaged.
 """
@@ -9,7 +10,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError
+from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError
 
 if TYPE_CHECKING:
     from ..contract import Contract
@@ -22,6 +23,7 @@ that exist. With --module it also compares the SHA-256, the entries and their pa
 examples:
   ptxmotion contract show faster.contract.json
   ptxmotion contract check faster.contract.json --module faster.ptx
+  ptxmotion contract link-options
 """
 _SHOW_EXAMPLES = """\
 examples:
@@ -32,6 +34,11 @@ _CHECK_EXAMPLES = """\
 examples:
   ptxmotion contract check faster.contract.json
   ptxmotion contract check faster.contract.json --module faster.ptx
+"""
+_LINK_EXAMPLES = """\
+examples:
+  ptxmotion contract link-options
+  ptxmotion contract link-options --compiler g++
 """
 
 
@@ -44,14 +51,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "check a contract, and whether it fits its module"
     check = actions.add_parser("check", help=text, description=text.capitalize() + ".", epilog=_CHECK_EXAMPLES)
     check.add_argument("--module", metavar="PTX", help="the PTX file that the contract belongs to; - is stdin")
+    text = "print the options with which another program than nvcc links objects that contain contracts"
+    link = actions.add_parser("link-options", help=text, description=text.capitalize() + ".", epilog=_LINK_EXAMPLES)
+    link.add_argument("--compiler", metavar="CXX", default="c++", help="the host compiler (default: c++)")
     for each in (show, check):
         each.add_argument("contract", metavar="FILE", help="the contract; - is stdin")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the action; its exit code."""
+    if arguments.action == "link-options":
+        return _link_options(arguments.compiler)
     contract = _read(arguments.contract)
     return _show(contract, arguments.kernel) if arguments.action == "show" else _check(contract, arguments)
+
+
+def _link_options(compiler: str) -> int:
+    from ..compiler.launch_archive import NoArchive, launch_archive, link_options
+
+    try:
+        options = link_options(launch_archive([compiler]))
+    except NoArchive as error:
+        raise CommandError(MISSING, f"ptxmotion: error: {error}") from None
+    print(" ".join(f"-Wl,{option}" if option.startswith("--") else option for option in options))
+    return FINE
 
 
 def _read(path: str) -> Contract:

@@ -7,11 +7,10 @@ its settings (`compiler.build_step`).
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
-from .outcome import MISSING, USAGE, CommandError, guarded, say
+from .outcome import MISSING, CommandError, guarded, say
 
 __all__ = ["main", "run_nvcc"]
 
@@ -19,6 +18,7 @@ EPILOG = """\
 All arguments are passed to nvcc, --version included. `ptxmotion-nvcc --help` prints the help of nvcc. Settings of the
 optimizer are environment variables: PTXMOTION_FLAGS (options of opt; default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP
 (regular expressions for names of kernels), PTXMOTION_VERBOSE, PTXMOTION_LOG, PTXMOTION_SECONDS, PTXMOTION_NVCC.
+PTXMOTION_CONTRACT=1 adds versions of kernels, and checks at each launch whether one of them may take its place.
 
 examples:
   ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o
@@ -41,9 +41,6 @@ def run_nvcc(arguments: Sequence[str]) -> int:
     """Become nvcc. Raises `CommandError`."""
     from ..compiler.launch import NoCompiler, launch
 
-    if os.environ.get("PTXMOTION_CONTRACT", "0") not in ("", "0"):
-        problem = "PTXMOTION_CONTRACT is set, and checks at the launch cannot be built into programs yet: unset it"
-        raise CommandError(USAGE, f"ptxmotion: error: {problem}")
     try:
         launch(arguments, say)
     except NoCompiler as error:

@@ -26,7 +26,8 @@ _ALLOWED = frozenset(["level", "passes", "gate", "gate_timeout", "alias", "bisec
 
 def main(arguments: Sequence[str]) -> int:
     """Optimize the output of cicc; the exit status."""
-    from ..compiler.build_step import replace_file, step_of_cicc
+    from ..compiler.build_step import step_of_cicc
+    from ..compiler.replacing import replace_file
 
     try:
         found = step_of_cicc(arguments, _runs())
@@ -51,8 +52,12 @@ def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
         with time_limit():
             with open(path, "rb") as file:
                 given = file.read()
+            if step.host_files is not None:
+                step.host_files.include()
             entry = step.optimized(given, parse_flags)
-            text = entry.pop("text")
+            text, contracts = entry.pop("text"), entry.pop("contracts")
+            if step.host_files is not None and contracts:
+                step.host_files.write(contracts)
             if text is not None:
                 use(text)
         _report(step, {**entry, "ptx": path})
@@ -137,6 +142,8 @@ def _summary(entry: dict[str, Any]) -> str:
     targets = ", ".join(entry["targets"])
     cached = ", from the cache" if entry["cached"] else ""
     number = f"{len(entry['changed'])} of {len(entry['kernels'])} kernels changed"
+    if entry["versioned"]:
+        number += f", {len(entry['versioned'])} with versions"
     lines = [f"ptxmotion: {entry['source']} ({targets}): {number} in {entry['seconds']:.2f} s{cached}"]
     for kernel in entry["changed"]:
         texts: list[str] = [text for name, text in entry["remarks"] if name == kernel]

@@ -7,7 +7,9 @@ Environment variables, which are the settings of a build:
   A name is compared as it is in PTX and as it is in the source;
 - PTXMOTION_LOG: a file to which one line of JSON is appended for each PTX file;
 - PTXMOTION_VERBOSE: if it is not empty, print which kernels changed;
-- PTXMOTION_SECONDS: the time limit for a PTX file (default: 600).
+- PTXMOTION_SECONDS: the time limit for a PTX file (default: 600);
+- PTXMOTION_CONTRACT: add versions of kernels for launches with known facts, where there is a host object that can
+  contain their contracts (`host_contracts`).
 
 Guarantees: a file is replaced at once, and only by PTX that ptxas accepts with the options and for each target of the
 build. If there is no such PTX, the file stays as it is. Results are cached; the key contains the PTX, all settings, the
@@ -18,6 +20,7 @@ Refuses: PTX for debugging (``-G``) and for link-time optimization (``-dlto``), 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import stat
@@ -28,11 +31,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, file_identity, source_identity
 from ..python_child import FOLDER
+from .host_contracts import HostFiles, contracts_of, host_files_of
 
 if TYPE_CHECKING:
     from ..driver import Policy, Result
 
-__all__ = ["BuildStep", "Flags", "StepFailed", "replace_file", "step_of_cicc", "time_limit"]
+__all__ = ["BuildStep", "Flags", "StepFailed", "step_of_cicc", "time_limit"]
 
 _DECIDERS = (".", "analysis", "cli", "compiler", "contract", "ptx", "toolchain", "transforms", "versions")
 
@@ -49,22 +53,26 @@ class StepFailed(Exception):
 
 class BuildStep:
     """The optimization of one PTX file. ``source`` is the name of the source, for messages. ``runs`` has the target and
-    the options of each run of ptxas over the file."""
+    the options of each run of ptxas over the file. With ``host_files``, versions for launches with known facts are
+    added."""
 
-    def __init__(self, source: str, runs: Sequence[tuple[str, tuple[str, ...]]]) -> None:
+    def __init__(
+        self, source: str, runs: Sequence[tuple[str, tuple[str, ...]]], host_files: HostFiles | None = None
+    ) -> None:
         self.source = source
         self.runs = list(runs)
+        self.host_files = host_files
 
     def optimized(self, given: bytes, parse_flags: Flags) -> dict[str, Any]:
-        """An entry of the log, and ``text``: the optimized PTX, or `None` if no kernel changed. Raises `StepFailed` and
-        errors of the optimizer."""
+        """An entry of the log, and ``text``: the optimized PTX, or `None` if no kernel changed; and ``contracts``: the
+        bytes of a contract for each kernel with versions. Raises `StepFailed` and errors of the optimizer."""
         started = time.perf_counter()
         cache = Cache("nvcc", cache_folder())
         key = self._key(given)
         entry = _decoded(cache.get(*key)) if key else None
         is_cached = entry is not None
         if entry is None:
-            entry = self._optimized(given, parse_flags)
+            entry = self._optimized(given, parse_flags, key)
             if key and not entry["warnings"]:
                 cache.put(_encoded(entry), *key)
         seconds = round(time.perf_counter() - started, 4)
@@ -74,6 +82,7 @@ class BuildStep:
     def _key(self, given: bytes) -> tuple[str | bytes, ...]:
         """Everything that the result depends on; empty, so that nothing is cached, if something cannot be read."""
         settings = [os.environ.get(f"PTXMOTION_{name}", "") for name in ("FLAGS", "ONLY", "SKIP")]
+        settings.append("contract" if self.host_files is not None else "")
         try:
             ptxas = os.environ["PTXMOTION_PTXAS"]
             tool = file_identity(ptxas)  # pyright: ignore[reportArgumentType]
@@ -81,8 +90,9 @@ class BuildStep:
         except (OSError, KeyError):
             return ()
 
-    def _optimized(self, given: bytes, parse_flags: Flags) -> dict[str, Any]:
-        """What the optimizer makes of PTX, as an entry of the cache. ``text`` is `None` if no kernel changed."""
+    def _optimized(self, given: bytes, parse_flags: Flags, key: Sequence[str | bytes]) -> dict[str, Any]:
+        """What the optimizer makes of PTX, as an entry of the cache. ``text`` is `None` if no kernel changed. ``key``
+        is that of the cache."""
         from dataclasses import replace
 
         from ..driver import optimize
@@ -93,11 +103,19 @@ class BuildStep:
         policy = replace(
             policy, arch=target if target.startswith("sm_") else None, ptxas_options=options, kernels=_selection()
         )
+        if self.host_files is not None:
+            if policy.promise is not None or policy.limit is not None:
+                raise StepFailed("PTXMOTION_CONTRACT excludes --alias and --bisect-limit in PTXMOTION_FLAGS")
+            # The names of versions show that an image was made from this PTX, with these settings.
+            suffix = hashlib.sha256(repr(key or (given, os.urandom(16))).encode()).hexdigest()[:16]
+            policy = replace(policy, contract=True, version_suffix=f"_{suffix}")
         # Remarks without -lineinfo name lines of the PTX, and the key of the cache contains no name of a file.
         module = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
         kernels = [kernel.name for kernel in module.kernels if not kernel.is_declaration]
         result = optimize(module, passes, policy)
-        if result.changed:
+        contracts = contracts_of(result.contract) if result.contract is not None else {}
+        is_changed = bool(result.changed or contracts)
+        if is_changed:
             self._check(result)
         refused = [each for each in result.remarks if each.reason == "gate-refused"]
         return {
@@ -106,7 +124,9 @@ class BuildStep:
             "rewrites": result.log.rewrites,
             "remarks": [[each.kernel, each.text] for each in result.remarks if each.kind == "Passed"],
             "warnings": [*result.warnings, *(f"{each.kernel}: {each.message}" for each in refused[:1])],
-            "text": result.text if result.changed else None,
+            "versioned": list(contracts),
+            "contracts": list(contracts.values()),
+            "text": result.text if is_changed else None,
         }
 
     def _check(self, result: Result) -> None:
@@ -140,7 +160,8 @@ def step_of_cicc(
     own = [run for run, is_own in zip(every, named, strict=True) if is_own]
     # nvcc chooses another number for a temporary file if one with that name exists.
     own = own or (every[:1] if len(set(every)) == 1 else [])
-    return BuildStep(_value(arguments, "--orig_src_file_name") or output, own), output
+    host_files = host_files_of(dict(pairwise(arguments)))
+    return BuildStep(_value(arguments, "--orig_src_file_name") or output, own, host_files), output
 
 
 def _is_regular(path: str) -> bool:
@@ -189,6 +210,7 @@ def _encoded(entry: dict[str, Any]) -> bytes:
 
     text = entry["text"]
     fields = {name: value for name, value in entry.items() if name != "text"}
+    fields["contracts"] = [each.hex() for each in entry["contracts"]]
     head = json.dumps({**fields, "has_text": text is not None}).encode()
     return head + b"\n" + (text or "").encode("utf-8", "surrogateescape")
 
@@ -202,27 +224,12 @@ def _decoded(body: bytes | None) -> dict[str, Any] | None:
     head, _, text = body.partition(b"\n")
     try:
         fields = json.loads(head)
-        names = ("kernels", "changed", "rewrites", "remarks", "warnings")
+        names = ("kernels", "changed", "rewrites", "remarks", "warnings", "versioned")
         content = text.decode("utf-8", "surrogateescape") if fields["has_text"] else None
-        return {**{name: fields[name] for name in names}, "text": content}
+        contracts = [bytes.fromhex(each) for each in fields["contracts"]]
+        return {**{name: fields[name] for name in names}, "contracts": contracts, "text": content}
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def replace_file(path: str, data: bytes) -> None:
-    """Write a file next to the old one, and rename it. Raises `OSError`; the old file is then unchanged."""
-    target = os.path.realpath(path)
-    temporary = f"{target}.{os.getpid()}.tmp"
-    mode = stat.S_IMODE(os.stat(target).st_mode)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
 
 
 @contextlib.contextmanager

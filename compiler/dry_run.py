@@ -16,10 +16,13 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Assembly", "assemblies_of", "assembly_of", "is_same_file", "steps_of"]
+__all__ = ["Assembly", "assemblies_of", "assembly_of", "host_linker", "is_same_file", "steps_of"]
 
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 _REDIRECTION = re.compile(r"\d?>")
+
+#: Options of the host compiler that say for which machine it compiles.
+_OF_MACHINE = re.compile(r"-m(32|64)|--target=.*|--sysroot=.*")
 
 #: Options of ptxas that change neither the code nor what ptxas refuses.
 _WITHOUT_EFFECT = re.compile(r"-v|--verbose|-m64|--machine=64|-lineinfo|--generate-line-info")
@@ -66,6 +69,15 @@ def assemblies_of(steps: list[list[str]]) -> list[Assembly]:
         if _is_program(words, "ptxas"):
             found += [assembly_of(words[1:], name) for name in words[1:] if name in written]
     return found
+
+
+def host_linker(steps: list[list[str]]) -> list[str] | None:
+    """The host compiler that links with the CUDA runtime, and its options for the machine; `None` without such a
+    step."""
+    for words in steps:
+        if "-Wl,--start-group" in words and not {"-lcudart", "-lcudart_static"}.isdisjoint(words):
+            return [words[0], *filter(_OF_MACHINE.fullmatch, words[1:])]
+    return None
 
 
 def _is_program(words: list[str], name: str) -> bool:

@@ -9,6 +9,9 @@ and parallel steps are nvcc's own. Three things are prepared:
   `ASSEMBLIES`, which the step reads;
 - the variable PTXMOTION_PTXAS, so that the gate uses the ptxas of the same toolkit.
 
+With PTXMOTION_CONTRACT, options of the linker are added for the launch library (`launch_archive`), and the names of the
+files in which the steps cicc hand over contracts are in the environment variable `SIBLINGS` (`host_contracts`).
+
 The nvcc that is run is, in this order: PTXMOTION_NVCC; the first one in PATH, which a build without this tool would
 use; that of NVIDIA's wheels; that of an installed CUDA.
 
@@ -28,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..toolchain.places import executable, is_executable, path_folders, system_folders, wheel_folders
+from .host_contracts import SIBLINGS, makes_objects, siblings_of, wants_contracts
 
 __all__ = ["ASSEMBLIES", "NoCompiler", "encoded", "find_nvcc", "launch"]
 
@@ -67,14 +71,17 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
         say(_AGAIN)
         os._exit(1)
     nvcc = _unwrapped(find_nvcc())
+    program, added = nvcc, list[str]()
     lacks_libraries = _lacks_libraries(nvcc, arguments)
     if lacks_libraries or _may_compile(arguments) or not _is_elf(nvcc):
         steps = _dry_run(nvcc, arguments)
         if steps is not None and "/cicc" in steps:
-            nvcc = _with_optimizer(nvcc, steps, arguments, say)
+            program = _with_optimizer(nvcc, steps, arguments, say)
         elif steps is not None and lacks_libraries:
-            nvcc = _with_libraries(nvcc, steps, arguments)
-    os.execv(nvcc, [nvcc, *arguments])
+            program = _with_libraries(nvcc, steps, arguments)
+        if steps is not None and wants_contracts():
+            added = _launch_checks(steps, say)
+    os.execv(program, [program, *arguments, *added])
 
 
 def find_nvcc() -> str:
@@ -97,9 +104,11 @@ def find_nvcc() -> str:
 
 
 def _may_compile(arguments: Sequence[str]) -> bool:
-    """Whether there may be a step cicc. A dry run tells it for certain, but takes 10 ms."""
+    """Whether there may be a step that is changed. A dry run tells it for certain, but takes 10 ms."""
     if _ONLY_INFORMATION.intersection(arguments):
         return False
+    if wants_contracts():
+        return True  # it may link, too
     if any(os.environ.get(f"NVCC_{where}_FLAGS") for where in ("PREPEND", "APPEND")):
         return True
     return any(word.endswith((".cu", ".ii")) or word.startswith(_INDIRECT) for word in arguments)
@@ -131,10 +140,30 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callab
         say("ptxmotion: note: with -dlto the linker compiles kernels without PTX: what it links is not optimized")
     runs = [[each.ptx, each.target, list(each.options)] for each in assemblies_of(steps_of(steps))]
     os.environ[ASSEMBLIES] = encoded(runs)
+    if wants_contracts() and makes_objects(steps_of(steps)):
+        text = json.dumps(siblings_of(steps_of(steps)), separators=(",", ":"))
+        os.environ[SIBLINGS] = text if len(text) <= _MOST else "[]"
     ptxas = executable(os.path.dirname(program), "ptxas")
     if ptxas is not None:
         os.environ.setdefault("PTXMOTION_PTXAS", ptxas)
     return view
+
+
+def _launch_checks(steps: str, say: Callable[[str], None]) -> list[str]:
+    """The arguments of nvcc that link checks at the launch into the output. None if nothing is linked with the CUDA
+    runtime, or if the library cannot be built, which is a warning."""
+    from .dry_run import host_linker, steps_of
+    from .launch_archive import NoArchive, launch_archive, link_options
+
+    linker = host_linker(steps_of(steps))
+    if linker is None:
+        return []
+    try:
+        options = link_options(launch_archive(linker))
+    except NoArchive as error:
+        say(f"ptxmotion: warning: linked without checks at the launch: {error}")
+        return []
+    return [word for option in options for word in ("-Xlinker", option)]
 
 
 def encoded(runs: Sequence[Sequence[object]]) -> str:

@@ -10,7 +10,7 @@ folders of the headers, the libraries and the other programs. So the view consis
 - ``steps/NAME/cicc`` for each ``CICC…_PATH``: a shell script, which runs the original cicc, and then the optimizer.
 
 The script has the exit status of cicc, whatever becomes of the optimizer. So an optimizer that is killed cannot make a
-build fail.
+build fail. For the same reason the script empties the file for contracts that objects include (`host_contracts`).
 
 Requires: Linux, and nvcc's own executable, not a script around it.
 Guarantees: a view that is returned is complete, also if several processes make it at the same time, and belongs to the
@@ -29,7 +29,7 @@ import re
 from ..cache import cache_folder
 from ..python_child import isolated_command
 
-__all__ = ["NoView", "missing_libraries", "toolkit_view"]
+__all__ = ["NoView", "missing_libraries", "own_folder", "private_folders", "toolkit_view"]
 
 #: The definition of a folder of cicc: `CICC_PATH = …`, and in some versions `CICC_NEXT_PATH = …`.
 _FOLDER_OF_CICC = re.compile(r"^(?P<name>CICC\w*_PATH)[ \t]*=[ \t]*(?P<folder>.*?)[ \t]*$", re.MULTILINE)
@@ -44,6 +44,13 @@ _SCRIPT = """\
 status=$?
 [ $status -gt 128 ] && kill -$((status - 128)) $$
 [ $status -ne 0 ] && exit $status
+if [ -n "$PTXMOTION_SIBLINGS" ]; then
+  before=
+  for word do
+    [ "$before" = --gen_c_file_name ] && [ -f "$word" ] && printf "" 2>/dev/null > "$word"
+    before=$word
+  done
+fi
 {optimizer} "$@"
 exit 0
 """
@@ -70,9 +77,9 @@ def toolkit_view(nvcc: str) -> str:
         raise NoView(f"{error.filename}: {error.strerror}") from None
     name = hashlib.sha256(repr((sorted(files.items()), sorted(links.items()))).encode()).hexdigest()[:16]
     problem = "there is no home folder and no folder for temporary files"
-    for parent in _parents():
+    for parent in private_folders("toolkits"):
         try:
-            return _made(os.path.join(_own(parent), name), files, links)
+            return _made(os.path.join(own_folder(parent), name), files, links)
         except OSError as error:
             problem = f"{error.filename}: {error.strerror}"
     raise NoView(problem)
@@ -95,14 +102,14 @@ def missing_libraries(folder: str) -> str | None:
     return libraries if os.path.isfile(os.path.join(libraries, "libcudart_static.a")) else None
 
 
-def _parents() -> list[str]:
-    """The folders in which views may be, the preferred one first."""
+def private_folders(kind: str) -> list[str]:
+    """The folders in which files of a kind may be, the preferred one first. `own_folder` makes them."""
     cache = cache_folder()
-    inside = [os.path.join(cache, "toolkits")] if cache is not None else []
-    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-nvcc-{os.getuid()}")]
+    inside = [os.path.join(cache, kind)] if cache is not None else []
+    return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-nvcc-{kind}-{os.getuid()}")]
 
 
-def _own(parent: str) -> str:
+def own_folder(parent: str) -> str:
     """The path ``parent``, if only this user can write to it. Raises `OSError`."""
     os.makedirs(parent, mode=0o700, exist_ok=True)
     status = os.lstat(parent)

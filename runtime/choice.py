@@ -24,6 +24,7 @@ Triple = tuple[int, int, int]
 _CLUSTER_ATTRIBUTES = (4, 11)
 _UPDATABLE_ATTRIBUTE = 13
 _LAST_ATTRIBUTE = 16
+_LEGACY_STREAM = 1
 
 
 class Reason(IntEnum):
@@ -225,7 +226,9 @@ class _Examination:
             return Reason.BAD_LAUNCH
         if math.prod(request.grid) == 0:
             return Reason.BAD_LAUNCH
-        if Flag.CAPTURE not in request.flags and self._machine.is_capturing(request.stream):
+        # The legacy null stream is never captured.
+        is_checked = Flag.CAPTURE not in request.flags and request.stream > _LEGACY_STREAM
+        if is_checked and self._machine.is_capturing(request.stream):
             return Reason.CAPTURED
         return Reason.TAKEN
 

@@ -30,7 +30,7 @@ __all__ = [
     "packed_config",
 ]
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 
 #: `ptxmotion_config`: grid, block, shared, stream, attributes, number of attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
@@ -77,7 +77,8 @@ class CDriver(ctypes.Structure):
             "mem_get_address_range pointer_get_attributes stream_is_capturing launch_kernel_ex module_get_function "
             "func_get_attribute func_set_attribute func_get_param_info occupancy ctx_get_current ctx_get_device "
             "device_get_attribute device_get_count library_get_kernel kernel_get_function kernel_get_library "
-            "stream_get_green_context"
+            "stream_get_green_context func_load module_get_loading_mode "
+            "thread_exchange_stream_capture_mode"
         ).split()
     )
 
@@ -178,7 +179,7 @@ class BoundKernel:
             self._address,
             ctypes.byref(config),
             pointers,
-            extents,
+            extents if request.extents else None,
             int(request.flags),
             ctypes.byref(choice),
             reasons,

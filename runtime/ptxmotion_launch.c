@@ -23,10 +23,20 @@ typedef __int128 wide;
 #define MAX_EXTRA 64
 /* Different ranges of a kernel whose addresses are computed once in a launch. Further ones are computed at each use. */
 #define MAX_RANGES 32
+/* Different expressions of a kernel that are evaluated once in a launch. Further ones are evaluated at each use. */
+#define MAX_VALUES 64
 #define MAX_PARAMETERS 4096
-/* Occupancies that are kept for a kernel. Others are asked of the driver at each launch. */
+/* Occupancies that are kept for a kernel, since its attributes were changed last and in all. The driver computes others
+ * at each launch. */
 #define MAX_SHAPES 64
+#define MAX_ALL_SHAPES 1024
 #define BYTECODE_VERSION 1
+/* Decisions that a thread remembers, and how much of a launch may be remembered: the bytes of the arguments that
+ * conditions read, versions, and extents. */
+#define MEMOS 16
+#define MEMO_BYTES 128
+#define MEMO_VERSIONS 6
+#define MEMO_EXTENTS 8
 
 /* --- the driver ------------------------------------------------------------------------------------------------- */
 
@@ -47,7 +57,8 @@ enum {
     POINTER_MEMPOOL = 17,
     LAUNCH_CLUSTER = 4,
     LAUNCH_PREFERRED_CLUSTER = 11,
-    LAUNCH_UPDATABLE = 13
+    LAUNCH_UPDATABLE = 13,
+    LEGACY_STREAM = 1 /* CU_STREAM_LEGACY */
 };
 
 /* Attributes of a function that the program may set, in the order in which they are copied: the limit of dynamic shared
@@ -94,6 +105,9 @@ static void load_libcuda(void)
         OPTIONAL("cuKernelGetFunction", kernel_get_function),
         OPTIONAL("cuKernelGetLibrary", kernel_get_library),
         OPTIONAL("cuStreamGetGreenCtx", stream_get_green_context),
+        OPTIONAL("cuFuncLoad", func_load),
+        OPTIONAL("cuModuleGetLoadingMode", module_get_loading_mode),
+        OPTIONAL("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode),
 #undef FUNCTION
 #undef OPTIONAL
     };
@@ -143,6 +157,7 @@ struct expression {
     /* Whether the value is `constant + factor * argument`, so small that no step of the evaluation can exceed LIMIT. Most
      * expressions are, and this is faster than their code. */
     uint8_t is_affine;
+    uint8_t slot;      /* the index of its value in `facts.values`; equal expressions share one. MAX_VALUES: none */
     uint16_t argument; /* if factor is not 0 */
     int64_t constant, factor;
 };
@@ -163,7 +178,7 @@ struct condition {
 
 struct parameter {
     uint16_t offset, size;
-    uint8_t kind, is_pointer;
+    uint8_t kind, is_pointer, is_read; /* is_read: a condition or an expression depends on its value */
     int8_t extent; /* its index in `facts.extents`, or -1 if nothing reads its extent */
 };
 
@@ -201,13 +216,19 @@ struct ptxmotion_kernel {
     int extent_count;
     const struct range *ranges[MAX_RANGES];
     uint8_t range_count;
+    struct expression values[MAX_VALUES];
+    uint8_t value_count;
     struct shape *shapes;
-    uint32_t shape_count;
+    uint32_t shape_count, all_shape_count;
     uint64_t generation;
+    uint16_t *read; /* the parameters with is_read */
+    uint32_t read_count, read_bytes;
+    int is_remembered; /* whether its decisions fit into a memo */
 };
 
 struct ptxmotion_module {
     const ptxmotion_driver *driver;
+    uint64_t serial; /* a number that no other module of the process has had */
     int is_library;
     int device_count;
     uint8_t *bytes;
@@ -301,6 +322,7 @@ static int reads_extent(struct reader *reader, ptxmotion_kernel *kernel, uint32_
 {
     if (index >= kernel->parameter_count || !kernel->parameters[index].is_pointer)
         return 0;
+    kernel->parameters[index].is_read = 1;
     if (kernel->parameters[index].extent < 0) {
         if (kernel->extent_count == MAX_EXTENTS)
             reader->failed = PTXMOTION_TOO_LARGE;
@@ -320,7 +342,8 @@ static int is_valid_fact(struct reader *reader, ptxmotion_kernel *kernel, const 
         return reads_extent(reader, kernel, index);
     if (index >= kernel->parameter_count)
         return 0;
-    const struct parameter *parameter = &kernel->parameters[index];
+    struct parameter *parameter = &kernel->parameters[index];
+    parameter->is_read = 1;
     if (*at == ARG)
         return (parameter->kind == UNSIGNED || parameter->kind == SIGNED) && parameter->size <= 8;
     return parameter->kind == STRUCTURE && at[5] < sizeof field_types / sizeof *field_types &&
@@ -430,6 +453,21 @@ static void find_affine(const ptxmotion_kernel *kernel, struct expression *expre
     expression->argument = stack[0].argument;
 }
 
+static int is_same_expression(const struct expression *one, const struct expression *other)
+{
+    return one->size == other->size && (one->size == 0 || memcmp(one->code, other->code, one->size) == 0);
+}
+
+/* Gives an expression the slot of an equal one, or a new one. */
+static void find_value(ptxmotion_kernel *kernel, struct expression *expression)
+{
+    for (expression->slot = 0; expression->slot < kernel->value_count; expression->slot++)
+        if (is_same_expression(&kernel->values[expression->slot], expression))
+            return;
+    if (expression->slot < MAX_VALUES)
+        kernel->values[kernel->value_count++] = *expression;
+}
+
 static struct expression read_expression(struct reader *reader, ptxmotion_kernel *kernel)
 {
     struct expression result = {0};
@@ -439,8 +477,10 @@ static struct expression read_expression(struct reader *reader, ptxmotion_kernel
     if (depths != NULL && !is_valid_code(reader, kernel, result.code, result.size, depths) && !reader->failed)
         reader->failed = PTXMOTION_DAMAGED;
     free(depths);
-    if (!reader->failed)
+    if (!reader->failed) {
         find_affine(kernel, &result);
+        find_value(kernel, &result);
+    }
     return result;
 }
 
@@ -454,11 +494,6 @@ static void read_range(struct reader *reader, ptxmotion_kernel *kernel, struct r
         range->from = read_expression(reader, kernel);
         range->to = read_expression(reader, kernel);
     }
-}
-
-static int is_same_expression(const struct expression *one, const struct expression *other)
-{
-    return one->size == other->size && (one->size == 0 || memcmp(one->code, other->code, one->size) == 0);
 }
 
 /* Gives a range the slot of an equal one, or a new one. `range` must stay where it is. */
@@ -514,6 +549,22 @@ static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct
     }
 }
 
+/* Finds what a decision depends on, and whether it is remembered. */
+static void plan_memo(struct reader *reader, ptxmotion_kernel *kernel)
+{
+    kernel->read = allocate(reader, kernel->parameter_count, sizeof *kernel->read);
+    for (uint32_t i = 0; kernel->read != NULL && i < kernel->parameter_count; i++)
+        if (kernel->parameters[i].is_read) {
+            kernel->read[kernel->read_count++] = (uint16_t)i;
+            kernel->read_bytes += kernel->parameters[i].size;
+        }
+    kernel->is_remembered = kernel->read_bytes <= MEMO_BYTES && kernel->version_count <= MEMO_VERSIONS &&
+                            kernel->extent_count <= MEMO_EXTENTS;
+    for (uint32_t i = 0; i < kernel->version_count; i++)
+        if (kernel->versions[i].flags & ~HAS_PREFERENCE)
+            kernel->is_remembered = 0; /* the launch of a version is a part of the decision */
+}
+
 static void read_kernel(struct reader *reader, ptxmotion_kernel *kernel)
 {
     kernel->name = name(reader);
@@ -540,6 +591,7 @@ static void read_kernel(struct reader *reader, ptxmotion_kernel *kernel)
     const struct version *last = count ? &kernel->versions[count - 1] : NULL;
     if (last == NULL || last->condition_count || last->flags || strcmp(last->entry, kernel->name) != 0)
         reader->failed = PTXMOTION_DAMAGED;
+    plan_memo(reader, kernel);
 }
 
 static void read_contract(struct reader *reader, ptxmotion_module *module)
@@ -631,7 +683,9 @@ static int bind(const ptxmotion_driver *driver, const void *contract, size_t siz
         free(bytes);
         return PTXMOTION_NO_MEMORY;
     }
+    static uint64_t serials;
     memcpy(bytes, contract, size);
+    module->serial = __atomic_add_fetch(&serials, 1, __ATOMIC_RELAXED);
     module->bytes = bytes;
     module->driver = driver;
     module->is_library = is_library;
@@ -692,6 +746,7 @@ void ptxmotion_unload(ptxmotion_module *module)
         }
         free(kernel->parameters);
         free(kernel->versions);
+        free(kernel->read);
     }
     free(module->kernels);
     free(module->bytes);
@@ -719,6 +774,25 @@ ptxmotion_kernel *ptxmotion_find_handle(ptxmotion_module *module, const void *ha
     return NULL;
 }
 
+uint32_t ptxmotion_usable(const ptxmotion_kernel *kernel)
+{
+    uint32_t usable = 0;
+    for (uint32_t i = 0; i + 1 < kernel->version_count; i++)
+        usable += kernel->versions[i].handle != NULL;
+    return usable;
+}
+
+void ptxmotion_load(ptxmotion_kernel *kernel)
+{
+    const ptxmotion_driver *driver = kernel->module->driver;
+    for (uint32_t i = 0; i + 1 < kernel->version_count && driver->func_load != NULL; i++) {
+        struct version *version = &kernel->versions[i];
+        void *function = version->handle == NULL ? NULL : function_of(kernel->module, version->handle);
+        if (function == NULL || driver->func_load(function))
+            version->handle = NULL;
+    }
+}
+
 /* --- facts of a launch ------------------------------------------------------------------------------------------ */
 
 enum { NOT_READ = 0, KNOWN = 1, UNKNOWN = 2 };
@@ -729,11 +803,14 @@ struct facts {
     void **arguments;
     const ptxmotion_extent *given;
     uint32_t flags;
+    int asked_stream; /* whether the decision depends on more of the stream than whether it is being captured */
     wide warps; /* per scheduler; -1: unknown; -2: not computed */
     uint8_t states[MAX_EXTENTS];
     struct {
         wide begin, end;
     } extents[MAX_EXTENTS];
+    uint8_t value_states[MAX_VALUES];
+    wide values[MAX_VALUES];
     uint8_t range_states[MAX_RANGES];
     struct {
         wide first, last;
@@ -745,17 +822,32 @@ static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct versi
 
 static wide integer(const void *at, int size, int is_signed)
 {
-    union {
-        int8_t s1;
-        int16_t s2;
-        int32_t s4;
-        int64_t s8;
-        uint64_t u8;
-    } value = {.u8 = 0};
-    memcpy(&value, at, (size_t)size);
-    if (!is_signed)
-        return value.u8;
-    return size == 1 ? value.s1 : size == 2 ? value.s2 : size == 4 ? value.s4 : value.s8;
+    /* A copy of a constant size is one instruction. */
+#define COPY(type)                                                                                                     \
+    {                                                                                                                  \
+        type value;                                                                                                    \
+        memcpy(&value, at, sizeof value);                                                                              \
+        return value;                                                                                                  \
+    }
+    switch (size) {
+    case 1:
+        if (is_signed)
+            COPY(int8_t)
+        COPY(uint8_t)
+    case 2:
+        if (is_signed)
+            COPY(int16_t)
+        COPY(uint16_t)
+    case 4:
+        if (is_signed)
+            COPY(int32_t)
+        COPY(uint32_t)
+    default:
+        if (is_signed)
+            COPY(int64_t)
+        COPY(uint64_t)
+    }
+#undef COPY
 }
 
 static wide argument(const struct facts *facts, uint32_t index)
@@ -770,16 +862,19 @@ static wide argument(const struct facts *facts, uint32_t index)
  * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
 static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
 {
-    enum { IPC, MANAGED, POOL, EXPORTS, START, SIZE, ORDINAL, COUNT };
-    int attributes[COUNT] = {POINTER_LEGACY_IPC,  POINTER_MANAGED,    POINTER_MEMPOOL, POINTER_HANDLE_TYPES,
-                             POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_ORDINAL};
+    enum { START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
+    int attributes[COUNT] = {POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_LEGACY_IPC,  POINTER_MANAGED,
+                             POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
     uint64_t values[COUNT] = {0};
     void *data[COUNT];
     int has_several = module->device_count > 1, device;
     for (int i = 0; i < COUNT; i++)
         data[i] = &values[i];
-    /* The query succeeds for a wild pointer, too; then all values are 0. */
-    if (module->driver->pointer_get_attributes(has_several ? COUNT : ORDINAL, attributes, data, pointer))
+    /* The query succeeds for a wild pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
+    if (module->driver->pointer_get_attributes(has_several ? COUNT : MANAGED, attributes, data, pointer))
+        return 0;
+    if (!has_several && !(values[IPC] & 0xff) && values[SIZE] != 0 &&
+        module->driver->pointer_get_attributes(ORDINAL, attributes, data, pointer))
         return 0;
     int is_managed = (values[MANAGED] & 0xff) != 0;
     if (!is_managed && !(values[IPC] & 0xff) && (values[POOL] == 0 || (values[EXPORTS] & 0xffffffff) != 0))
@@ -948,15 +1043,118 @@ static int apply(int opcode, wide left, wide right, wide *value)
     }
 }
 
+/* Applies an operator to values of 64 bits. Returns 0 if the result needs more bits or has no value. */
+static int apply_short(int opcode, int64_t left, int64_t right, int64_t *value)
+{
+    switch (opcode) {
+    case ADD:
+        return !__builtin_add_overflow(left, right, value);
+    case SUB:
+        return !__builtin_sub_overflow(left, right, value);
+    case MUL:
+        return !__builtin_mul_overflow(left, right, value);
+    case DIV:
+    case MOD:
+        if (right <= 0)
+            return 0;
+        *value = left % right;
+        *value += *value < 0 ? right : 0;
+        if (opcode == DIV)
+            *value = left / right - (left % right < 0);
+        return 1;
+    case MIN:
+        *value = left < right ? left : right;
+        return 1;
+    case MAX:
+        *value = left > right ? left : right;
+        return 1;
+    case EQUAL:
+        *value = left == right;
+        return 1;
+    case UNEQUAL:
+        *value = left != right;
+        return 1;
+    case LESS:
+        *value = left < right;
+        return 1;
+    case LESS_EQUAL:
+        *value = left <= right;
+        return 1;
+    case GREATER:
+        *value = left > right;
+        return 1;
+    default:
+        *value = left >= right;
+        return 1;
+    }
+}
+
+/* The value of an expression, if all values on the way have 64 bits. Returns 0 if they have not, or if there is none;
+ * `evaluate` then decides. It is several times faster. */
+static int evaluate_short(struct facts *facts, const struct expression *expression, int64_t *result)
+{
+    int64_t stack[STACK + 1];
+    int64_t *top = stack; /* behind the last value */
+    const uint8_t *at = expression->code, *end = at + expression->size;
+    wide value;
+    while (at < end) {
+        switch (*at) {
+        case BYTE:
+            *top++ = (int8_t)at[1];
+            at += 2;
+            break;
+        case WORD:
+            memcpy(top++, at + 1, sizeof *top);
+            at += 9;
+            break;
+        case ARG:
+        case FIELD:
+        case BEGIN:
+        case END:
+        case PLAIN:
+            if (!fact(facts, at, &value) || value != (int64_t)value)
+                return 0;
+            *top++ = (int64_t)value;
+            at += *at == FIELD ? 6 : *at == PLAIN ? 2 : 3;
+            break;
+        case NOT:
+            top[-1] = top[-1] == 0;
+            at++;
+            break;
+        case JUMP:
+            at += 3 + read16(at + 1);
+            break;
+        case JUMP_FALSE:
+        case JUMP_TRUE:
+            top--;
+            at += (*top != 0) == (*at == JUMP_TRUE) ? 3 + read16(at + 1) : 3;
+            break;
+        case NEG:
+            if (__builtin_sub_overflow((int64_t)0, top[-1], &top[-1]))
+                return 0;
+            at++;
+            break;
+        case WIDE:
+            return 0;
+        default:
+            top--;
+            if (!apply_short(*at, top[-1], top[0], &top[-1]))
+                return 0;
+            at++;
+        }
+    }
+    *result = stack[0];
+    return 1;
+}
+
 /* The value of an expression whose code was checked. Returns whether it has one. */
-static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
+static int evaluate_code(struct facts *facts, const struct expression *expression, wide *result)
 {
     wide stack[STACK + 1];
     wide *top = stack; /* behind the last value */
-    if (expression->is_affine) {
-        *result = expression->constant;
-        if (expression->factor != 0)
-            *result += (wide)expression->factor * argument(facts, expression->argument);
+    int64_t found;
+    if (evaluate_short(facts, expression, &found)) {
+        *result = found;
         return 1;
     }
     const uint8_t *at = expression->code, *end = at + expression->size;
@@ -1009,6 +1207,26 @@ static int evaluate(struct facts *facts, const struct expression *expression, wi
         }
     }
     *result = stack[0];
+    return 1;
+}
+
+/* The same, evaluated once in a launch. */
+static int evaluate(struct facts *facts, const struct expression *expression, wide *result)
+{
+    uint8_t slot = expression->slot;
+    if (expression->is_affine) {
+        *result = expression->constant;
+        if (expression->factor != 0)
+            *result += (wide)expression->factor * argument(facts, expression->argument);
+        return 1;
+    }
+    if (slot >= MAX_VALUES)
+        return evaluate_code(facts, expression, result);
+    if (facts->value_states[slot] == NOT_READ)
+        facts->value_states[slot] = evaluate_code(facts, expression, &facts->values[slot]) ? KNOWN : UNKNOWN;
+    if (facts->value_states[slot] == UNKNOWN)
+        return 0;
+    *result = facts->values[slot];
     return 1;
 }
 
@@ -1133,10 +1351,11 @@ static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct versi
             return each;
     *buffer = (struct shape){NULL, version, context, generation, threads, shared, 0, 0, 0};
     find_shape(kernel, buffer);
-    if (__atomic_fetch_add(&kernel->shape_count, 1, __ATOMIC_RELAXED) >= MAX_SHAPES) {
-        __atomic_fetch_sub(&kernel->shape_count, 1, __ATOMIC_RELAXED);
+    if (__atomic_load_n(&kernel->shape_count, __ATOMIC_RELAXED) >= MAX_SHAPES ||
+        __atomic_load_n(&kernel->all_shape_count, __ATOMIC_RELAXED) >= MAX_ALL_SHAPES)
         return buffer;
-    }
+    __atomic_fetch_add(&kernel->shape_count, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&kernel->all_shape_count, 1, __ATOMIC_RELAXED);
     struct shape *kept = malloc(sizeof *kept);
     if (kept == NULL)
         return buffer;
@@ -1203,6 +1422,7 @@ static int runs_as_many(struct facts *facts, const struct version *version, cons
     if (blocks_of(config) > machine * (uint64_t)of_kernel->blocks)
         return PTXMOTION_TAKEN; /* not all blocks of the kernel run at the same time */
     void *green = NULL;
+    facts->asked_stream = 1;
     if (facts->kernel->module->driver->stream_get_green_context != NULL &&
         (facts->kernel->module->driver->stream_get_green_context(config->stream, &green) || green != NULL))
         machine = 1; /* a part of the GPU, of unknown size */
@@ -1296,7 +1516,8 @@ static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config 
     if (config->block[0] > 1024 || config->block[1] > 1024 || config->block[2] > 64 || threads == 0 ||
         threads > 1024 || config->grid[1] > 65535 || config->grid[2] > 65535 || blocks_of(config) == 0)
         return PTXMOTION_BAD_LAUNCH; /* the driver refuses it, and says why */
-    if (!(flags & PTXMOTION_CAPTURE) &&
+    /* The legacy null stream is never captured. While another stream is captured, a launch into it may be an error. */
+    if (!(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
         (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE))
         return PTXMOTION_CAPTURED;
     return PTXMOTION_TAKEN;
@@ -1316,6 +1537,104 @@ static void count(struct version *version, int reason, uint32_t failed)
         __atomic_fetch_add(&version->conditions[failed].counts[reason == PTXMOTION_UNDECIDABLE], 1, __ATOMIC_RELAXED);
 }
 
+/* --- remembered decisions --------------------------------------------------------------------------------------- */
+
+/* What a decision depends on, besides the extents. */
+struct memo_key {
+    uint64_t serial, generation;
+    const ptxmotion_kernel *kernel;
+    void *context;
+    uint32_t flags, shared, grid[3], block[3];
+    uint8_t arguments[MEMO_BYTES]; /* of which kernel->read_bytes are used */
+};
+
+/* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same:
+ * they are found again each time, since memory may have been freed and allocated with another size. */
+struct memo {
+    struct memo_key key;
+    uint8_t reasons[MEMO_VERSIONS]; /* up to the version that was taken */
+    uint32_t failed[MEMO_VERSIONS];
+    uint8_t states[MEMO_EXTENTS];
+    struct {
+        wide begin, end;
+    } extents[MEMO_EXTENTS];
+};
+
+static __thread struct memo memos[MEMOS];
+
+/* Writes the key of a launch. Returns the memo for it, or NULL if its decision is not remembered. */
+static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    const ptxmotion_module *module = kernel->module;
+    const ptxmotion_config *config = facts->config;
+    if (!kernel->is_remembered || config->attribute_count || facts->given != NULL)
+        return NULL;
+    key->context = NULL;
+    if (module->device_count > 1 && module->driver->ctx_get_current(&key->context))
+        return NULL;
+    key->serial = module->serial;
+    key->generation = __atomic_load_n(&kernel->generation, __ATOMIC_ACQUIRE);
+    key->kernel = kernel;
+    key->flags = facts->flags;
+    key->shared = config->shared;
+    memcpy(key->grid, config->grid, sizeof key->grid);
+    memcpy(key->block, config->block, sizeof key->block);
+    uint8_t *at = key->arguments;
+    uint64_t hash = (uintptr_t)kernel >> 4, word;
+    for (uint32_t i = 0; i < kernel->read_count; i++) {
+        const struct parameter *parameter = &kernel->parameters[kernel->read[i]];
+        const void *argument = facts->arguments[kernel->read[i]];
+        if (parameter->size == sizeof word) {
+            memcpy(&word, argument, sizeof word);
+            memcpy(at, &word, sizeof word);
+            hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+        } else if (parameter->size == 4) {
+            memcpy(at, argument, 4);
+        } else {
+            memcpy(at, argument, parameter->size);
+        }
+        at += parameter->size;
+    }
+    return &memos[hash >> 60];
+}
+
+/* Whether a memo is that of a launch, and the extents are still those of then. */
+static int is_valid(const struct memo *memo, const struct memo_key *key, struct facts *facts)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    if (memcmp(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes) != 0)
+        return 0;
+    for (uint32_t i = 0; i < kernel->read_count; i++) {
+        int slot = kernel->parameters[kernel->read[i]].extent;
+        if (slot < 0 || memo->states[slot] == NOT_READ)
+            continue;
+        int found = extent_of(facts, kernel->read[i]);
+        if ((found >= 0) != (memo->states[slot] == KNOWN) ||
+            (found >= 0 && (memo->extents[slot].begin != facts->extents[slot].begin ||
+                            memo->extents[slot].end != facts->extents[slot].end)))
+            return 0;
+    }
+    return 1;
+}
+
+/* Keeps the decision for a launch. `memo` has the reasons. */
+static void remember(struct memo *memo, const struct memo_key *key, const struct facts *facts)
+{
+    const ptxmotion_kernel *kernel = facts->kernel;
+    memo->key.serial = 0; /* no module has this number */
+    if (facts->asked_stream)
+        return;
+    for (int i = 0; i < kernel->extent_count; i++) {
+        memo->states[i] = facts->states[i];
+        if (facts->states[i] == KNOWN) {
+            memo->extents[i].begin = facts->extents[i].begin;
+            memo->extents[i].end = facts->extents[i].end;
+        }
+    }
+    memcpy(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes);
+}
+
 /* Finds the version for a launch. Counts the others if `counts`; writes their reasons if there is room for them. */
 static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
                    const ptxmotion_extent *extents, uint32_t flags, struct decision *decision, int counts,
@@ -1330,27 +1649,42 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.arguments = arguments;
     facts.given = extents;
     facts.flags = flags;
+    facts.asked_stream = 0;
     facts.warps = -2;
     memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
+    memset(facts.value_states, NOT_READ, kernel->value_count);
     memset(facts.range_states, NOT_READ, kernel->range_count);
-    for (uint32_t i = 0; i < last; i++) {
+    struct memo_key key;
+    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
+    int is_remembered = memo != NULL && is_valid(memo, &key, &facts);
+    uint32_t chosen = 0;
+    for (; chosen < last; chosen++) {
         uint32_t failed = UINT32_MAX;
         int reason = common;
-        if (reason == PTXMOTION_TAKEN)
-            reason = examine(&facts, &kernel->versions[i], kind, &decision->config, decision->extra, &failed);
-        if (reasons != NULL)
-            reasons[i] = (uint8_t)reason;
-        if (reason == PTXMOTION_TAKEN) {
-            decision->version = i;
-            return;
+        if (is_remembered) {
+            reason = memo->reasons[chosen];
+            failed = memo->failed[chosen];
+        } else if (reason == PTXMOTION_TAKEN) {
+            reason = examine(&facts, &kernel->versions[chosen], kind, &decision->config, decision->extra, &failed);
         }
+        if (memo != NULL) {
+            memo->reasons[chosen] = (uint8_t)reason;
+            memo->failed[chosen] = failed;
+        }
+        if (reasons != NULL)
+            reasons[chosen] = (uint8_t)reason;
+        if (reason == PTXMOTION_TAKEN)
+            break;
         if (counts)
-            count(&kernel->versions[i], reason, failed);
+            count(&kernel->versions[chosen], reason, failed);
     }
+    if (memo != NULL && !is_remembered)
+        remember(memo, &key, &facts);
     if (reasons != NULL)
-        reasons[last] = PTXMOTION_TAKEN;
-    decision->version = last;
-    decision->config = *config;
+        reasons[chosen] = PTXMOTION_TAKEN;
+    decision->version = chosen;
+    if (chosen == last || is_remembered)
+        decision->config = *config;
 }
 
 void ptxmotion_choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
@@ -1382,8 +1716,8 @@ static int launch_version(ptxmotion_kernel *kernel, struct version *version, str
     return status;
 }
 
-int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
-                     const ptxmotion_extent *extents, uint32_t flags)
+int ptxmotion_launch_version(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                             const ptxmotion_extent *extents, uint32_t flags)
 {
     struct decision decision;
     struct version *original = &kernel->versions[kernel->version_count - 1];
@@ -1393,10 +1727,19 @@ int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, v
         int status = launch_version(kernel, version, &decision, arguments);
         count(version, status ? PTXMOTION_REFUSED : PTXMOTION_TAKEN, UINT32_MAX);
         if (status == 0)
-            return 0;
+            return 1;
     }
     count(original, PTXMOTION_TAKEN, UINT32_MAX);
-    return kernel->module->driver->launch_kernel_ex(config, original->handle, arguments, NULL);
+    return 0;
+}
+
+int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                     const ptxmotion_extent *extents, uint32_t flags)
+{
+    void *original = kernel->versions[kernel->version_count - 1].handle;
+    if (ptxmotion_launch_version(kernel, config, arguments, extents, flags))
+        return 0;
+    return kernel->module->driver->launch_kernel_ex(config, original, arguments, NULL);
 }
 
 int ptxmotion_launch_packed(ptxmotion_kernel *kernel, const ptxmotion_config *config, void *arguments,
@@ -1446,4 +1789,22 @@ const char *ptxmotion_message(int status)
         "the conditions of a kernel read the extents of more than 64 pointers",
     };
     return status >= 0 && status < (int)(sizeof messages / sizeof *messages) ? messages[status] : "unknown status";
+}
+
+const char *ptxmotion_reason_words(int reason)
+{
+    static const char *const words[PTXMOTION_REASONS] = {
+        "taken",
+        "a condition is false",
+        "a condition is undecidable",
+        "not expected to be faster",
+        "captured into a graph",
+        "a launch attribute",
+        "fewer resident blocks",
+        "unusable",
+        "launch out of range",
+        "refused by the driver",
+        "the kernel itself is wanted",
+    };
+    return reason >= 0 && reason < PTXMOTION_REASONS ? words[reason] : "unknown reason";
 }

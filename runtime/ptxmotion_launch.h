@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a structure or a function of this header. */
-#define PTXMOTION_ABI_VERSION 1
+#define PTXMOTION_ABI_VERSION 2
 
 /* What functions of this header return. A launch returns a CUresult instead. */
 enum ptxmotion_status {
@@ -78,7 +78,7 @@ typedef struct ptxmotion_config {
 } ptxmotion_config;
 
 /* The functions of the driver that this library calls, in the types of cuda.h: CUresult is int, handles are void *.
- * `library_get_kernel` to `stream_get_green_context` may be NULL. */
+ * `library_get_kernel` and what follows may be NULL. */
 typedef struct ptxmotion_driver {
     int (*mem_get_address_range)(uint64_t *begin, size_t *size, uint64_t pointer);
     int (*pointer_get_attributes)(unsigned count, int *attributes, void **values, uint64_t pointer);
@@ -97,6 +97,9 @@ typedef struct ptxmotion_driver {
     int (*kernel_get_function)(void **function, void *kernel);
     int (*kernel_get_library)(void **library, void *kernel);
     int (*stream_get_green_context)(void *stream, void **context);
+    int (*func_load)(void *function);
+    int (*module_get_loading_mode)(int *mode);
+    int (*thread_exchange_stream_capture_mode)(int *mode);
 } ptxmotion_driver;
 
 typedef struct ptxmotion_module ptxmotion_module;
@@ -120,6 +123,9 @@ int ptxmotion_abi_version(void);
 
 /* A status in words. */
 const char *ptxmotion_message(int status);
+
+/* Why a version was not taken, in words. */
+const char *ptxmotion_reason_words(int reason);
 
 /* The table of libcuda.so.1, or NULL and the name of what is missing. */
 const ptxmotion_driver *ptxmotion_libcuda(const char **missing);
@@ -148,12 +154,24 @@ ptxmotion_kernel *ptxmotion_find(ptxmotion_module *module, const char *name);
 /* A kernel of the contract by its handle (CUfunction or CUkernel), or NULL. */
 ptxmotion_kernel *ptxmotion_find_handle(ptxmotion_module *module, const void *handle);
 
+/* How many versions of a kernel, without the kernel itself, the module has. */
+uint32_t ptxmotion_usable(const ptxmotion_kernel *kernel);
+
+/* Loads the code of the versions into the current context, where the driver would load it when it is first used. To load
+ * may take as long as the kernels that run. Must precede all launches of the kernel. */
+void ptxmotion_load(ptxmotion_kernel *kernel);
+
 /* Launches a kernel or a version of it; the CUresult. `arguments` is as for cuLaunchKernelEx. `extents`: one for each
  * parameter of the kernel, or NULL. */
 int ptxmotion_launch(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
                      const ptxmotion_extent *extents, uint32_t flags);
 
-/* The same with the arguments in one block of memory, each at the offset of its parameter. */
+/* Launches a version of a kernel, if one may be launched. Returns 1 if the driver has accepted its launch. Otherwise
+ * nothing was launched: the caller launches the kernel itself, and the launch is counted as one of the kernel. */
+int ptxmotion_launch_version(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                             const ptxmotion_extent *extents, uint32_t flags);
+
+/* `ptxmotion_launch` with the arguments in one block of memory, each at the offset of its parameter. */
 int ptxmotion_launch_packed(ptxmotion_kernel *kernel, const ptxmotion_config *config, void *arguments,
                             const ptxmotion_extent *extents, uint32_t flags);
 

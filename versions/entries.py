@@ -18,16 +18,16 @@ __all__ = ["entry_name", "parameters_of", "renamed"]
 _MARK = "__ptxmotion_"
 
 
-def entry_name(module: Module, kernel: Kernel, version: Kernel) -> str:
-    """The name of the entry for ``version`` of ``kernel``, such as ``axpy__ptxmotion_1``.
+def entry_name(module: Module, kernel: Kernel, version: Kernel, suffix: str = "") -> str:
+    """The name of the entry for ``version`` of ``kernel``, such as ``axpy__ptxmotion_1``, with ``suffix`` at its end.
 
     A linker keeps one of several ``.weak`` definitions of a name. So the name of a weak version contains a digest of
     its code: different versions in different modules have different names.
     """
     names = {item.name for item in module.items if isinstance(item, Kernel | Variable)}
-    digest = ""
+    digest = suffix
     if ".weak" in kernel.linkage.split():
-        digest = f"_{hashlib.sha256(print_kernel(version).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
+        digest += f"_{hashlib.sha256(print_kernel(version).encode('utf-8', 'surrogateescape')).hexdigest()[:12]}"
     number = 1
     while f"{kernel.name}{_MARK}{number}{digest}" in names:
         number += 1

@@ -19,12 +19,15 @@ from .search import REASONS, Versioned
 __all__ = ["contract_of", "put_versions"]
 
 
-def put_versions(module: Module, outcomes: Mapping[str, Versioned], log: Remarks) -> dict[str, KernelContract]:
-    """Put the versions in front of their kernels, in place; the contract of each entry. Reports each outcome."""
+def put_versions(
+    module: Module, outcomes: Mapping[str, Versioned], log: Remarks, suffix: str = ""
+) -> dict[str, KernelContract]:
+    """Put the versions in front of their kernels, in place; the contract of each entry. Reports each outcome. The names
+    of versions end with ``suffix``."""
     contracts: dict[str, KernelContract] = {}
     for name, outcome in outcomes.items():
         kernel = module.kernel(name)
-        versions = _put(module, kernel, outcome)
+        versions = _put(module, kernel, outcome, suffix)
         named = {param for candidate in outcome.candidates for pair in candidate.pairs for param in pair}
         parameters = parameters_of(kernel, outcome.pointers | named)
         contracts[name] = KernelContract(name, parameters, (*versions, Version(name)))
@@ -35,11 +38,11 @@ def put_versions(module: Module, outcomes: Mapping[str, Versioned], log: Remarks
     return contracts
 
 
-def _put(module: Module, kernel: Kernel, outcome: Versioned) -> list[Version]:
+def _put(module: Module, kernel: Kernel, outcome: Versioned, suffix: str) -> list[Version]:
     """Put the versions of one kernel in front of it; what the contract says about them."""
     versions: list[Version] = []
     for candidate in outcome.candidates:
-        name = entry_name(module, kernel, candidate.kernel)
+        name = entry_name(module, kernel, candidate.kernel, suffix)
         position = next(number for number, item in enumerate(module.items) if item is kernel)
         module.items.insert(position, renamed(candidate.kernel, name))
         versions += [

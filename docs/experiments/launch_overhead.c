@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 7, NODES = 1000 };
+enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 9, NODES = 1000 };
 
 static void *cuda;
 
@@ -130,11 +130,14 @@ int main(int count, char **names)
         "a kernel without versions",
         "the decision alone, 3 extents from the driver",
         "the decision alone, 3 extents given, mapped once",
+        "contract, version taken, another n at each launch",
+        "the decision alone, another n at each launch",
     };
     static double rounds[KINDS][ROUNDS];
     for (int round = -2; round < ROUNDS; round++)
         for (int kind = 0; kind < KINDS; kind++) {
             int failed = 0;
+            n = 1024;
             CALL("cuStreamSynchronize", stream);
             double start = now();
             for (int i = 0; i < LAUNCHES; i++)
@@ -157,8 +160,16 @@ int main(int count, char **names)
                 case 5:
                     ptxmotion_choose(kernel, &config, good, NULL, 0, &choice, NULL);
                     break;
-                default:
+                case 6:
                     ptxmotion_choose(kernel, &config, good, extents, PTXMOTION_MAPPED_ONCE, &choice, NULL);
+                    break;
+                case 7:
+                    n = 1 + (uint32_t)i;
+                    failed |= ptxmotion_launch(kernel, &config, good, NULL, 0);
+                    break;
+                default:
+                    n = 1 + (uint32_t)i;
+                    ptxmotion_choose(kernel, &config, good, NULL, 0, &choice, NULL);
                 }
             if (failed)
                 return 3;

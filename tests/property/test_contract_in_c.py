@@ -153,6 +153,33 @@ def test_choices(data: st.DataObject) -> None:
             assert found.condition_counts(index, failed) == (not is_unknown, is_unknown)
 
 
+@given(st.data())
+def test_remembered_decisions(data: st.DataObject) -> None:
+    """Launches of one kernel, some of them again, while memory is freed and allocated: as if each were the first."""
+    kernel = data.draw(make.kernels | make.easy_kernels)
+    driver = data.draw(drivers(kernel))
+    bound = built_library().bind(encode(Contract("0" * 64, {"k": kernel})), driver.MODULE, driver=driver.table())
+    found = bound.kernel("k")
+    assert found is not None
+    arguments = [raw_arguments(each) for each in data.draw(st.lists(make.launches(), min_size=1, max_size=3))]
+    regions = [Extent(0x1000, 0x1040), Extent(0x1000, 0x1020), Extent(0x1040, 0x1080), Extent(0x1000, 0x1080)]
+    for _ in range(data.draw(st.integers(2, 8))):
+        if data.draw(st.booleans()):
+            driver.allocations = data.draw(st.lists(st.sampled_from(regions), unique=True, max_size=2))
+            driver.mapped_twice = [each for each in driver.allocations if not data.draw(st.integers(0, 4))]
+        request = Request(
+            data.draw(st.sampled_from(arguments)),
+            (data.draw(st.sampled_from([1, 60])), 1, 1),
+            data.draw(st.sampled_from([(128, 1, 1), (33, 2, 3)])),
+            0,
+            data.draw(st.sampled_from([0, 5])),
+            flags=Flag(data.draw(st.sampled_from([0, 8, 2]))),
+        )
+        expected, result = choose(kernel, request, driver), found.choose(request)
+        assert (result.version, result.reasons) == (expected.version, expected.reasons)
+        assert (result.grid, result.block, result.shared) == (expected.grid, expected.block, expected.shared)
+
+
 def test_the_symbols_have_their_numbers() -> None:
     """Every symbol, one by one."""
     request = Request(tuple(bytes(size) for _, size in SIZES), (2, 3, 4), (5, 6, 7), 8)

@@ -57,6 +57,33 @@ def test_the_kernel_and_the_rewrite_are_found(check: list[str], capfd: pytest.Ca
     assert "run 1: without the optimizer: succeeds" in told.err and "run 2: with -O2 --gate=off: fails (1)" in told.err
 
 
+#: Builds an object, and fails if it has a version of a kernel.
+CHECK_VERSIONS = """\
+import pathlib, subprocess, sys
+folder = pathlib.Path({folder!r})
+subprocess.run([*{ours!r}, "-arch=sm_90", "-no-compress", "-c", "b.cu"], cwd=folder, check=True)
+sys.exit(b"__ptxmotion_1" in (folder / "b.o").read_bytes())
+"""
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_a_version_is_found(
+    check: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kernels = """
+    __global__ void fine(int *out) { out[threadIdx.x] = 1; }
+    __global__ void sums(const float *a, float *y, int n) { for (int i = 0; i < n; ++i) y[threadIdx.x] += a[i]; }
+    """
+    (tmp_path / "b.cu").write_text(kernels)
+    monkeypatch.setenv("PTXMOTION_CONTRACT", "1")
+    Path(check[1]).write_text(CHECK_VERSIONS.format(folder=str(tmp_path), ours=module_command("nvcc")))
+    assert main(["bisect", "--no-config", "--flags=-O3", "--", *check]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0].startswith("kernel _Z4sumsPKfPfi")
+    assert lines[1] == "the command succeeds without the versions of it that PTXMOTION_CONTRACT adds"
+
+
 @needs_nvcc
 def test_nothing_to_find(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bisect", "--no-config", "--flags=-O0", "--", *check]) == 5

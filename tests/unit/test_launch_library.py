@@ -113,18 +113,39 @@ def test_each_pointer_is_looked_up_once() -> None:
     ranges = [Range(index, Number(0), parse("4 * arg2")) for index in (0, 1)]
     kernel = bound(driver, conditions=(DISJOINT, Inside(ranges[0]), Disjoint(*ranges), Inside(ranges[1])))
     driver.calls.clear()
-    launch(kernel)
+    launch(kernel, stream=7)
     assert driver.calls["pointer_get_attributes"] == 2
     assert driver.calls["stream_is_capturing"] == 1
     assert "mem_get_address_range" not in driver.calls
     assert driver.calls["occupancy"] == 2
     driver.calls.clear()
-    launch(kernel)
+    launch(kernel, stream=7)
     assert driver.calls == {"pointer_get_attributes": 2, "stream_is_capturing": 1, "launch_kernel_ex": 1}
     alone = bound(driver, Version("k_1", (Holds(parse("arg2 == 4")),)))
     driver.calls.clear()
-    launch(alone, n=5)
+    launch(alone, n=5, stream=7)
     assert driver.calls == {"stream_is_capturing": 1, "launch_kernel_ex": 1}
+    driver.calls.clear()
+    launch(alone, n=5)
+    assert driver.calls == {"launch_kernel_ex": 1}  # the legacy null stream cannot be captured
+
+
+def test_a_launch_that_is_repeated() -> None:
+    """The extents are found again. So the decision changes if a buffer was freed and allocated with another size."""
+    driver = driver_of()
+    kernel = bound(driver, conditions=[DISJOINT, Inside(Range(1, Number(0), parse("4 * arg2")))])
+    for n, entry in ((4, "k_1"), (4, "k_1"), (17, "k"), (17, "k"), (4, "k_1")):
+        launch(kernel, n=n)
+        assert entries(driver)[-1] == entry
+    assert kernel.reasons(0, 2) == {Reason.TAKEN: 3, Reason.FALSE: 2} and kernel.condition_counts(0, 1) == (2, 0)
+    driver.allocations = [X, Extent(Y.begin, Y.begin + 12)]
+    launch(kernel)
+    driver.allocations = [X]
+    launch(kernel)
+    driver.allocations = [X, Y]
+    launch(kernel)
+    assert entries(driver)[-3:] == ["k", "k", "k_1"]
+    assert kernel.condition_counts(0, 1) == (3, 0) and kernel.condition_counts(0, 0) == (0, 1)
 
 
 def test_the_same_memory() -> None:

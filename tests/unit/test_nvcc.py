@@ -427,11 +427,6 @@ def test_an_interrupted_build_leaves_nothing(folder: Path) -> None:
     assert [path.name for path in temporary.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_contracts_are_refused(folder: Path) -> None:
-    done = ours(folder, "-c", "a.cu", PTXMOTION_CONTRACT="1")
-    assert done.returncode == 2 and "PTXMOTION_CONTRACT" in done.stderr and not (folder / "a.o").exists()
-
-
 def test_no_nvcc(folder: Path) -> None:
     done = ours(folder, "-c", "a.cu", PTXMOTION_NVCC="/no/such/nvcc")
     assert done.returncode == 4 and "PTXMOTION_NVCC=/no/such/nvcc is no executable" in done.stderr
