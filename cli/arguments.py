@@ -44,6 +44,7 @@ VERBS: dict[str, str] = {
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
     "nvcc": "run nvcc and optimize the PTX that it compiles",
+    "run": "run a program and optimize the PTX that it loads",
     "bisect": "find the kernel and the rewrite that change the result of a program",
     "extract": "list or write the PTX and the cubins in executables, libraries and objects",
     "contract": "print or check a launch contract",
