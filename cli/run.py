@@ -25,7 +25,7 @@ _NO_SUCH_PROGRAM, _BY_SIGNAL = 127, 128
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `run`."""
-    parser.add_argument("--json", metavar="FILE", help="write the summary to this file, as JSON, instead of printing it")
+    parser.add_argument("--json", metavar="FILE", help="write the summary to this file as JSON, and do not print it")
     parser.add_argument("program", metavar="PROGRAM", help="the program to run")
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="…", help="the arguments of the program")
 

@@ -126,7 +126,7 @@ def _images_for(device: int, images: Sequence[DeviceImage]) -> tuple[int | None,
         return max(usable, key=lambda index: usable[index], default=None), None
     best = max(cubins.values())
     chosen = [index for index, sm in cubins.items() if sm == best]
-    same = [index for index, sm in _numbers(images, "ptx") if images[index].target == images[chosen[0]].target]
+    same = [index for index, _ in _numbers(images, "ptx") if images[index].target == images[chosen[0]].target]
     return (same[0], chosen[0]) if len(chosen) == len(same) == 1 else (None, None)
 
 

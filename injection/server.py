@@ -29,9 +29,7 @@ __all__ = ["LOG", "SOCKET", "run_program"]
 SOCKET, LOG = "socket", "log"
 
 
-def run_program(
-    command: Sequence[str], variables: Mapping[str, str], folder: str, parse_flags: Flags
-) -> int:
+def run_program(command: Sequence[str], variables: Mapping[str, str], folder: str, parse_flags: Flags) -> int:
     """Run ``command`` with these ``variables`` added to the environment. The exit status, or the negative number of the
     signal that ended the program. Raises `OSError` if it cannot be started."""
     with open(os.path.join(folder, LOG), "xb"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -183,6 +181,7 @@ def _import_optimizer() -> None:
     and an import in it would be repeated for each request."""
     import importlib
 
+    package = __name__.partition(".")[0]
     names = ("driver", "judges", "transforms.pipeline", "toolchain.ptxas_judge", "toolchain.cubin", "ptx.parser")
     for name in names:
-        importlib.import_module(f"{__package__.partition('.')[0]}.{name}")
+        importlib.import_module(f"{package}.{name}")

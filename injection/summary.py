@@ -26,8 +26,8 @@ _PTXAS = "ptxas"
 @dataclass
 class Summary:
     """``ways`` maps the function that loaded code, or ``ptxas``, to [PTX files, kernels seen, kernels changed].
-    ``changed`` are the changed kernels, with what the gate says of each. ``kept`` maps a warning of the optimizer to how
-    often it was given. ``left`` maps (way, reason) to how often code was left as it is."""
+    ``changed`` are the changed kernels, with what the gate says of each. ``kept`` maps a warning of the optimizer to
+    how often it was given. ``left`` maps (way, reason) to how often code was left as it is."""
 
     ways: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     changed: dict[str, str] = field(default_factory=dict[str, str])

@@ -1,7 +1,7 @@
 """A cache on disk of the output of ptxas, for other runs and other processes that assemble the same text.
 
-Requires: ptxas. Guarantees: for equal text, target and options, the cubin and the log are those that the same ptxas gave
-(`cache`). Refuses: with `PtxasError`, a module that ptxas refuses. This is not cached.
+Requires: ptxas. Guarantees: for equal text, target and options, the cubin and the log are those that the same ptxas
+gave (`cache`). Refuses: with `PtxasError`, a module that ptxas refuses. This is not cached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ __all__ = ["assemble_kept"]
 def assemble_kept(ptx: str, arch: str, folder: Path | None = None, flags: Sequence[str] = ()) -> Assembled:
     """`tools.assemble` with ptxas's figures in the log. The result is from the cache if possible.
 
-    ``flags`` are further options of ptxas. ``folder`` is the folder of the cache, by default that of the user. ``seconds`` of a result from the cache is 0.
+    ``flags`` are further options of ptxas. ``folder`` is the folder of the cache, by default that of the user.
+    ``seconds`` of a result from the cache is 0.
     """
     tool = find_tool("ptxas")
     cache = Cache("cubin", folder or cache_folder())

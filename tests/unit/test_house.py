@@ -25,12 +25,13 @@ MAY_SEE = {
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "compiler": {"", "ptx", "toolchain"},
+    "injection": {"", "ptx", "toolchain", "compiler"},
     "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
     "programs": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime", "suites"},
     "cli": {
         *("", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness", "runtime"),
-        *("suites", "programs", "compiler"),
+        *("suites", "programs", "compiler", "injection"),
     },
     "__main__": {"cli"},
     "": {"ptx", "analysis", "transforms", "versions", "dsl", "emulator", "toolchain", "harness"},
@@ -222,7 +223,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 STARTS = [
     *("", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "runtime", "programs"),
-    *("compiler", "cli"),
+    *("compiler", "injection", "cli"),
 ]
 
 
