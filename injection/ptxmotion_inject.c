@@ -130,6 +130,14 @@ static void *(*real_dlsym(void))(void *, const char *) {
     return (void *(*)(void *, const char *))result;
 }
 
+/* The symbol of the libraries after this one. dlsym looks at its return address, so it must not be jumped to at the end
+ * of a function, as compilers do. */
+static void *next_symbol(const char *name) {
+    void *found = real_dlsym()(RTLD_NEXT, name);
+    __asm__ volatile("" : "+r"(found) : : "memory");
+    return found;
+}
+
 static hook *hook_named(const char *name) {
     if (!name || name[0] == '\0' || (strncmp(name, "cu", 2) && !strstr(name, "nvJitLink") && strncmp(name, "nvrtc", 5)))
         return NULL;
@@ -161,7 +169,7 @@ static void *driver(void) {
 static function real_of(int index) {
     function result = hooks[index].real;
     if (result) return result;
-    void *found = real_dlsym()(RTLD_NEXT, hooks[index].name);
+    void *found = next_symbol(hooks[index].name);
     if (!found) {
         void *library = driver();
         found = library ? real_dlsym()(library, hooks[index].name) : NULL;
@@ -178,12 +186,12 @@ static void *hooked_dlsym(void *handle, const char *name) {
     void *real;
     if (handle == RTLD_DEFAULT) {
         real = data_of(real_of((int)(found - hooks)));
-        if (!real) return real_dlsym()(RTLD_NEXT, name); /* sets what dlerror returns */
+        if (!real) return next_symbol(name); /* sets what dlerror returns */
     } else {
         real = real_dlsym()(handle, name);
         if (real == data_of(found->own)) { /* the handle is that of the program */
             real = data_of(real_of((int)(found - hooks)));
-            if (!real) return real_dlsym()(RTLD_NEXT, name);
+            if (!real) return next_symbol(name);
         }
     }
     return real ? replaced(found, real) : NULL;
