@@ -25,6 +25,7 @@ MAY_SEE = {
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "compiler": {"", "ptx", "toolchain"},
+    "integrations": {"", "toolchain"},
     "injection": {"", "ptx", "toolchain", "compiler"},
     "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "emulator", "toolchain", "harness"},
@@ -223,7 +224,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 STARTS = [
     *("", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "runtime", "programs"),
-    *("compiler", "injection", "cli"),
+    *("compiler", "injection", "integrations", "cli"),
 ]
 
 

@@ -1,5 +1,7 @@
-"""`ptxmotion run` with a driver that records what it is given (`fake_cuda.c`): each way by which code is loaded, what is
-left as it is, and what happens when something fails."""
+"""`ptxmotion run` with a driver that records what it is given (`fake_cuda.c`).
+
+Each way by which code is loaded, what is left as it is, and what happens when something fails.
+"""
 
 from __future__ import annotations
 
