@@ -96,11 +96,11 @@ class Hook:
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace an attribute by what ``make`` returns for it. Raises `NotSupported`."""
-        try:
-            original: Any = vars(owner)[name]
-        except KeyError:
+        attributes: Mapping[str, Any] = vars(owner)
+        if name not in attributes:
             self.disable()
-            raise NotSupported(f"this version of {self.library} has no {name}") from None
+            raise NotSupported(f"this version of {self.library} has no {name}")
+        original = attributes[name]
         setattr(owner, name, make(original))
         self.on_disable(lambda: setattr(owner, name, original))
 
