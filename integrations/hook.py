@@ -96,7 +96,7 @@ class Hook:
 
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replace an attribute by what ``make`` returns for it. Raises `NotSupported`."""
-        attributes: Mapping[str, Any] = vars(owner)
+        attributes: Mapping[str, Any] = owner.__dict__
         if name not in attributes:
             self.disable()
             raise NotSupported(f"this version of {self.library} has no {name}")

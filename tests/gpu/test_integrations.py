@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_programs import CUPY, NUMBA, TORCH, TRITON, program
 from ptxmotion.python_child import child_environment
-from test_run_programs import CUPY, NUMBA, TORCH, TRITON, program
 
 pytestmark = pytest.mark.gpu
 

@@ -163,7 +163,11 @@ def test_numba_with_other_files() -> None:
 @pytest.mark.parametrize("is_lto", [True, False])
 def test_a_linker_that_refuses_the_ptx(is_lto: bool) -> None:
     library = module("numba.cuda.codegen", NUMBA, PTX=DIVISION_AGAIN).CUDACodeLibrary(is_lto)
-    library.refuses = lambda inputs: inputs not in ("LTO-IR", [DIVISION_AGAIN])
+
+    def refuses(inputs: object) -> bool:
+        return inputs not in ("LTO-IR", [DIVISION_AGAIN])
+
+    library.refuses = refuses
     with numba.enable("O2", UNGATED), pytest.warns(RuntimeWarning, match="the linker refuses it"):
         assert library.get_cubin() == ("LTO-IR" if is_lto else [DIVISION_AGAIN])
     assert library._lto == is_lto
