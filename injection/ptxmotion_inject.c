@@ -538,6 +538,19 @@ static jit_options jit_options_of(unsigned count, const int *options, void *cons
     return result;
 }
 
+/* The driver writes into the values of options, such as the length of a log. So the first attempt gets a copy of them,
+ * which `keep` writes back if the attempt was the last one. A copy may be NULL: then the values themselves are used. */
+static void **copied(void **values, unsigned count) {
+    void **copy = values && count ? malloc(count * sizeof *copy) : NULL;
+    if (copy) memcpy(copy, values, count * sizeof *copy);
+    return copy;
+}
+
+static void keep(void **copy, void **values, unsigned count, bool is_last) {
+    if (copy && is_last) memcpy(values, copy, count * sizeof *copy);
+    free(copy);
+}
+
 /* Free the code after the driver has read it, and say whether the driver took it. */
 static bool is_done(int status, void *code, bool is_kept, const char *way) {
     if (!is_kept) free(code);
@@ -616,8 +629,12 @@ EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, 
     REAL(module_data_ex_type, MODULE_DATA_EX);
     bool is_kept;
     void *code = code_for(image, 0, "cuModuleLoadDataEx", jit_options_of(count, options, values), &is_kept);
-    if (code && is_done(real(module, code, count, options, values), code, is_kept, "cuModuleLoadDataEx"))
-        return SUCCESS;
+    if (code) {
+        void **copy = copied(values, count);
+        int status = real(module, code, count, options, copy ? copy : values);
+        keep(copy, values, count, status == SUCCESS);
+        if (is_done(status, code, is_kept, "cuModuleLoadDataEx")) return SUCCESS;
+    }
     return real(module, image, count, options, values);
 }
 
@@ -636,14 +653,24 @@ static bool is_preserved(unsigned count, const int *options, void *const *values
     return false;
 }
 
+/* Whether the driver loads optimized code as a library. */
+static bool is_library_loaded(library_data_type load, void *code, bool is_kept, const char *way, void **library,
+                              int *jit, void **jit_values, unsigned jit_count, int *options, void **values,
+                              unsigned count) {
+    if (!code) return false;
+    void **copy = copied(jit_values, jit_count);
+    int status = load(library, code, jit, copy ? copy : jit_values, jit_count, options, values, count);
+    keep(copy, jit_values, jit_count, status == SUCCESS);
+    return is_done(status, code, is_kept || is_preserved(count, options, values), way);
+}
+
 EXPORT int cuLibraryLoadData(void **library, const void *image, int *jit, void **jit_values, unsigned jit_count,
                              int *options, void **values, unsigned count) {
     REAL(library_data_type, LIBRARY_DATA);
+    static const char way[] = "cuLibraryLoadData";
     bool is_kept;
-    void *code = code_for(image, 0, "cuLibraryLoadData", jit_options_of(jit_count, jit, jit_values), &is_kept);
-    is_kept = is_kept || is_preserved(count, options, values);
-    if (code && is_done(real(library, code, jit, jit_values, jit_count, options, values, count), code, is_kept,
-                        "cuLibraryLoadData"))
+    void *code = code_for(image, 0, way, jit_options_of(jit_count, jit, jit_values), &is_kept);
+    if (is_library_loaded(real, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
         return SUCCESS;
     return real(library, image, jit, jit_values, jit_count, options, values, count);
 }
@@ -652,16 +679,14 @@ EXPORT int cuLibraryLoadFromFile(void **library, const char *path, int *jit, voi
                                  int *options, void **values, unsigned count) {
     REAL(library_file_type, LIBRARY_FILE);
     library_data_type load = (library_data_type)real_of(LIBRARY_DATA);
+    static const char way[] = "cuLibraryLoadFromFile";
     size_t size = 0;
     bool is_kept = false;
     char *content = load ? content_of(path, &size) : NULL;
     void *code = NULL;
-    if (content)
-        code = code_for(content, size, "cuLibraryLoadFromFile", jit_options_of(jit_count, jit, jit_values), &is_kept);
+    if (content) code = code_for(content, size, way, jit_options_of(jit_count, jit, jit_values), &is_kept);
     free(content);
-    is_kept = is_kept || is_preserved(count, options, values);
-    if (code && is_done(load(library, code, jit, jit_values, jit_count, options, values, count), code, is_kept,
-                        "cuLibraryLoadFromFile"))
+    if (is_library_loaded(load, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
         return SUCCESS;
     return real(library, path, jit, jit_values, jit_count, options, values, count);
 }

@@ -23,25 +23,33 @@ from ..compiler.build_step import Flags, time_limit
 from .images import Answer, answer_to
 from .protocol import BadRequest, packed_reply, read_request
 
-__all__ = ["LOG", "SOCKET", "run_program"]
+__all__ = ["LOG", "listening", "run_program"]
 
 #: The names of the files in the folder of a run.
 SOCKET, LOG = "socket", "log"
 
 
-def run_program(command: Sequence[str], variables: Mapping[str, str], folder: str, parse_flags: Flags) -> int:
-    """Run ``command`` with these ``variables`` added to the environment. The exit status, or the negative number of the
-    signal that ended the program. Raises `OSError` if it cannot be started."""
+@contextlib.contextmanager
+def listening(folder: str) -> Generator[socket.socket]:
+    """The socket for requests, and an empty log, in a folder that only this user can read. Raises `OSError`."""
     with open(os.path.join(folder, LOG), "xb"), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(os.path.join(folder, SOCKET))
         listener.listen(128)
-        with _signals() as wakeup:
-            program = subprocess.Popen(command, env={**os.environ, **variables})
-            server = _Server(listener, wakeup, program, os.path.join(folder, LOG), parse_flags)
-            try:
-                server.serve()
-            except Exception as error:  # the program goes on with its own code
-                server.give_up(error)
+        yield listener
+
+
+def run_program(
+    command: Sequence[str], variables: Mapping[str, str], folder: str, listener: socket.socket, parse_flags: Flags
+) -> int:
+    """Run ``command`` with these ``variables`` added to the environment; ``listener`` is that of `listening`. The exit
+    status, or the negative number of the signal that ended the program. Raises `OSError` if it cannot be started."""
+    with _signals() as wakeup:
+        program = subprocess.Popen(command, env={**os.environ, **variables})
+        server = _Server(listener, wakeup, program, os.path.join(folder, LOG), parse_flags)
+        try:
+            server.serve()
+        except Exception as error:  # the program goes on with its own code
+            server.give_up(error)
     return program.wait()
 
 

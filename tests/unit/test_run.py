@@ -414,6 +414,13 @@ def test_the_next_symbol(tmp_path: Path) -> None:
     assert (ran.status, ran.output) == (0, "wrapped text\n")
 
 
+def test_the_arguments_of_the_program(tmp_path: Path) -> None:
+    """They are not options of `ptxmotion run`, whatever they look like."""
+    words = ["--json", "x", "--help", "--remarks", "-O3", "--", "opt", "--passes", "-O3", ""]
+    ran = run_injected(tmp_path, [sys.executable, "-c", "import sys; print(sys.argv[1:])", *words], {})
+    assert (ran.status, ran.output) == (0, f"{words}\n")
+
+
 @pytest.mark.parametrize(("script", "status"), [("exit 7", 7), ("kill -TERM $$", 143), ("cat; exit 0", 0)])
 def test_the_exit_status(script: str, status: int, tmp_path: Path) -> None:
     ran = run_injected(tmp_path, ["sh", "-c", script], {})
@@ -437,6 +444,42 @@ def test_signals_reach_the_program(tmp_path: Path) -> None:
     output, errors = running.communicate(timeout=60)
     assert (running.returncode, output) == (5, "ended\n")
     assert errors == "ptxmotion: 0 PTX files loaded: 0 of 0 kernels changed\n"
+
+
+def test_no_place_for_the_socket(ptx: Path, tmp_path: Path) -> None:
+    """A folder for temporary files whose name is too long for a socket is not used. The program runs in any case."""
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    assert load(tmp_path, "dlsym", "cuModuleLoadData", ptx, TMPDIR=str(long)).changed == 1
+    code = (
+        "import sys, tempfile\nfrom ptxmotion.injection import library, server\n"
+        "library.find_library = lambda: sys.argv[1]\n"
+        "def fail(folder):\n    raise OSError(28, 'No space left on device')\n"
+        "server.listening = fail\n"
+        "from ptxmotion.cli import main\nsys.exit(main(['run', 'sh', '-c', 'echo ran; exit 3']))"
+    )
+    command = [sys.executable, "-c", code, str(built_injection())]
+    done = subprocess.run(command, capture_output=True, text=True, env=child_environment())
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert done.stderr == ("ptxmotion: warning: sh runs without the optimizer: [Errno 28] No space left on device\n")
+
+
+def test_an_optimizer_that_ends(ptx: Path, tmp_path: Path) -> None:
+    """An error in the process that answers, before it answers: the program goes on, and waits for nothing."""
+    code = (
+        "import sys\nfrom ptxmotion.injection import library, server\n"
+        "library.find_library = lambda: sys.argv[1]\n"
+        "def fail():\n    raise ImportError('no optimizer')\n"
+        "server._import_optimizer = fail\n"
+        "from ptxmotion.cli import main\nsys.exit(main(['run', *sys.argv[2:]]))"
+    )
+    words = ["sh", "-c", f"sleep 1; {built() / 'load_code'} dlsym cuModuleLoadData {ptx}"]
+    command = [sys.executable, "-c", code, str(built_injection()), *words]
+    environment = {**child_environment(), **variables(tmp_path, {})}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "status 0\n")
+    assert recorded(tmp_path) == [("cuModuleLoadData", ptx.read_bytes())]
+    assert "ptxmotion run: ImportError: no optimizer" in done.stderr and "cannot be reached" in done.stderr
 
 
 def test_many_processes_and_threads(ptx: Path, tmp_path: Path) -> None:
