@@ -1,4 +1,4 @@
-"""The C library `ptxmotion_inject.c`, and the environment of a program that loads it.
+"""The C library (`ptxmotion_inject.c` and the files beside it), and the environment of a program that loads it.
 
 The wheel and `make` build it beside this file where there is a C compiler.
 """

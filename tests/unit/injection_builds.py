@@ -18,7 +18,7 @@ import pytest
 from ptxmotion.python_child import child_environment, python_command
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "injection" / "ptxmotion_inject.c"
+SOURCES = sorted((ROOT / "injection").glob("*.c"))
 
 #: Runs the verb with the library of the tests; the arguments are its path and those of `ptxmotion run`.
 _PROGRAM = """
@@ -57,7 +57,7 @@ def built_injection() -> Path:
         except NoLibrary:
             pytest.skip("no C compiler")
     target = Path(tempfile.mkdtemp(prefix="ptxmotion-inject-")) / "inject.so"
-    compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", SOURCE, "-ldl", "-lpthread")
+    compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", *SOURCES, "-ldl", "-lpthread")
     return target
 
 
