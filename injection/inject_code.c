@@ -243,18 +243,25 @@ static void read_text(given_code *given, const void *image, size_t size) {
     if (!given->data || !is_ptx(given->data)) given->reason = "a format that is not known";
 }
 
+/* Whether code begins with these bytes. It may be a text that is shorter. */
+static bool begins_with(const void *code, size_t size, uint32_t magic) {
+    if (size && size < sizeof(fatbin)) return false;
+    for (unsigned index = 0; index < sizeof magic; ++index)
+        if (((const unsigned char *)code)[index] != (magic >> 8 * index & 0xff)) return false;
+    return true;
+}
+
 static given_code read_code(const void *image, size_t size, const devices *known) {
     given_code given = {0};
-    uint32_t magic = size && size < sizeof(fatbin) ? 0 : word_at(image, 0);
-    if (magic == WRAPPER_MAGIC) {
+    if (begins_with(image, size, WRAPPER_MAGIC)) {
         given.wrap = image;
-        if (given.wrap->data && word_at(given.wrap->data, 0) == FATBIN_MAGIC)
+        if (given.wrap->data && begins_with(given.wrap->data, 0, FATBIN_MAGIC))
             read_fatbin(&given, given.wrap->data, 0, known);
         else
             given.reason = "a format that is not known";
-    } else if (magic == FATBIN_MAGIC) {
+    } else if (begins_with(image, size, FATBIN_MAGIC)) {
         read_fatbin(&given, image, size, known);
-    } else if (magic == ELF_MAGIC) {
+    } else if (begins_with(image, size, ELF_MAGIC)) {
         given.reason = "machine code without PTX";
     } else {
         read_text(&given, image, size);

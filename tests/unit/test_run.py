@@ -8,18 +8,21 @@ from __future__ import annotations
 import functools
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from injection_builds import Ran, built_injection, compile_c, program_on_path, run_injected
+from injection_builds import Ran, built_injection, compile_c, compiler, program_on_path, run_injected
 from motion import DIVISION_AGAIN
 from nvcc_builds import NVCC, needs_nvcc, path_of
 from ptxmotion.cli import main
@@ -480,6 +483,38 @@ def test_an_optimizer_that_ends(ptx: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "status 0\n")
     assert recorded(tmp_path) == [("cuModuleLoadData", ptx.read_bytes())]
     assert "ptxmotion run: ImportError: no optimizer" in done.stderr and "cannot be reached" in done.stderr
+
+
+def test_damaged_code_does_no_harm(tmp_path: Path) -> None:
+    """Random changes of fatbins, under the sanitizers of the compiler: of addresses and of undefined behaviour. Nothing
+    outside of the code is read; what seems to be PTX would be sent."""
+    source = random.Random(3)
+    code = small_fatbin(DIVISION_AGAIN.encode()) + b"\0" * 8
+    cases = [b"", b"\x50\xed\x55\xba", DIVISION_AGAIN.encode(), code]
+    for _ in range(3000):
+        changed = bytearray(code[: source.choice((len(code), len(code), source.randrange(len(code))))])
+        for _ in range(source.randrange(1, 4)):
+            at = source.randrange(min(len(changed), 96)) if changed else 0
+            changed[at : at + 1] = bytes([source.choice((0, 1, 8, 255, source.randrange(256)))])
+        cases.append(bytes(changed))
+    (tmp_path / "cases").write_bytes(b"".join(struct.pack("<I", len(case)) + case for case in cases))
+    (tmp_path / "log").touch()
+    flags = ["-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=all"]
+    words = [*flags, "-rdynamic", "-I", ROOT / "injection", HERE / "damaged_code.c", ROOT / "injection/inject_code.c"]
+    if subprocess.run([compiler(), *words, "-o", tmp_path / "program", "-ldl"], capture_output=True).returncode:
+        pytest.skip("the compiler has no sanitizers")
+    done = subprocess.run([tmp_path / "program", tmp_path, tmp_path / "cases"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{len(cases)}\n"), done.stderr[-4000:]
+    entries = Counter(json.loads(line)["left"] for line in (tmp_path / "log").read_text().splitlines())
+    assert entries.total() == len(cases)
+    assert entries["ptxmotion run cannot be reached"] > 100 and entries["a fatbin that is cut short"] > 100
+
+
+def small_fatbin(text: bytes) -> bytes:
+    """A fatbin with one image of PTX for sm_90."""
+    padded = text + bytes(8 - len(text) % 8)
+    image = struct.pack("<HHIQIIHHIIIQQQ", 1, 0x101, 64, len(padded), 0, 0, 8, 0, 90, 0, 0, 0x11, 0, 0) + padded
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(image)) + image
 
 
 def test_many_processes_and_threads(ptx: Path, tmp_path: Path) -> None:
