@@ -116,7 +116,7 @@ class _Server:
         self._listener.close()
         problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
         with contextlib.suppress(OSError):
-            self._append([{"way": "ptxmotion run", "left": problem, "is_problem": True}])
+            self._append([{"way": "ptxmotion run", "left": problem}])
         self._program.wait()
 
     def _pass_signals(self) -> None:
@@ -166,7 +166,7 @@ class _Server:
             answer.entries = [{"way": way, "left": str(error)}]
         except Exception as error:
             problem = " ".join(str(error).split())
-            answer = Answer(entries=[{"way": way, "left": problem or type(error).__name__, "is_problem": True}])
+            answer = Answer(entries=[{"way": way, "left": problem or type(error).__name__}])
         self._append(answer.entries)  # before the reply, so that a program that ends at once has its entries
         with contextlib.suppress(OSError):  # the program may have ended
             connection.sendall(packed_reply(answer.code))

@@ -5,7 +5,7 @@ machine code. Keys of CuPy's cache get the settings of the optimizer.
 
 Refuses: source that nvcc compiles (for that, set ``NVCC=ptxmotion-nvcc``), CuPy's own kernels, and a driver that is
 older than ptxas. A kernel of which no rewrite is kept is compiled as without the hook.
-Requires: CuPy 13 or newer. `enable` is called before the kernels are compiled.
+Requires: CuPy 13.6 or newer. `enable` is called before the kernels are compiled.
 """
 
 from __future__ import annotations
