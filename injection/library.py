@@ -18,6 +18,9 @@ from ..python_child import FOLDER
 
 __all__ = ["NoLibrary", "environment", "find_library"]
 
+#: The dynamic linker splits LD_PRELOAD at these characters, and there is no way to quote them.
+_SEPARATORS = ": "
+
 #: The variables by which Triton finds ptxas. The second one is for sm_90 and newer, in versions that have it.
 _TRITON = ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH")
 
@@ -44,6 +47,10 @@ def find_library() -> str:
 def environment(library: str, folder: str) -> dict[str, str]:
     """The variables of a program that loads ``library``, in addition to or instead of those of this process.
     ``folder`` has the socket and the log of this run."""
+    if set(library) & set(_SEPARATORS):
+        link = os.path.join(folder, "inject.so")
+        os.symlink(library, link)
+        library = link
     preloaded = [library, *filter(None, [os.environ.get("LD_PRELOAD")])]
     return {
         "LD_PRELOAD": ":".join(preloaded),

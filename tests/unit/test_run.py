@@ -397,6 +397,15 @@ def test_without_the_other_process(folder: str, ptx: Path, tmp_path: Path) -> No
     assert ("cannot be reached" in (tmp_path / "log").read_text()) == (folder == "here")
 
 
+def test_a_path_that_the_dynamic_linker_cannot_read(ptx: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder: with a name"
+    folder.mkdir()
+    shutil.copy(built_injection(), folder / "inject.so")
+    monkeypatch.setattr("injection_builds.built_injection", lambda: folder / "inject.so")
+    ran = load(tmp_path, "dlsym", "cuModuleLoadData", ptx)
+    assert (ran.status, ran.errors, ran.changed) == (0, "", 1)
+
+
 def test_a_symbol_that_nobody_has(ptx: Path, tmp_path: Path) -> None:
     """Without the driver, dlsym finds nothing, although this library has a function of that name."""
     ran = load(tmp_path, "default-unlinked", "cuModuleLoadData", ptx)
