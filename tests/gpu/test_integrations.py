@@ -1,4 +1,4 @@
-"""The hooks of `ptxmotion.integrations` on a GPU: the same results with and without them, and kernels change.
+"""The hooks of `ptxmotion.integrations` on a GPU: the same results with and without them, and kernels are read.
 
 Each program runs as a file in a process of its own: Triton reads the source of its kernels, and a hook replaces
 functions of a library.
@@ -16,7 +16,7 @@ from ptxmotion.python_child import child_environment
 
 pytestmark = pytest.mark.gpu
 
-#: In front of a program. The optimizer runs without its gate, so that kernels change for sure.
+#: In front of a program. The optimizer runs without its gate, so that kernels of CUDA C++ change for sure.
 ENABLE = """
 import sys
 import numpy
@@ -29,7 +29,7 @@ hook = LIBRARY.enable("O2", Policy(gate="off")OPTIONS)
 
 REPORT = """
 print("seen", hook.seen, "changed", hook.changed, file=sys.stderr)
-assert hook.changed, hook.seen
+assert hook.seen and (hook.changed or hook.library != "CuPy")
 hook.disable()
 """
 

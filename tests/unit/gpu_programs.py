@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-#: In each program one kernel computes a division twice, and once of it only on one side of a branch.
+#: In these three programs a kernel computes a division on one side of a branch, and again after a barrier.
 CUDA = r"""
 #include <cstdio>
 __global__ void choose(int *out, const int *in, int limit, int divisor) {
     int i = threadIdx.x;
+    int value = in[i];
     int a = 1;
-    if (in[i] > limit) a = in[i + 1] / divisor; else out[i + 256] = in[i];
+    if (value > limit) a = value / divisor; else atomicAdd(out + 256, 1);
     __syncthreads();
-    out[i] = a + in[i + 1] / divisor;
+    out[i] = a + value / divisor;
 }
 int main() {
     int *in, *out, host[512], sum = 0;
@@ -38,10 +39,11 @@ import cupy
 source = r"""
 extern "C" __global__ void choose(int *out, const int *in, int limit, int divisor) {
     int i = threadIdx.x;
+    int value = in[i];
     int a = 1;
-    if (in[i] > limit) a = in[i + 1] / divisor; else out[i + 256] = in[i];
+    if (value > limit) a = value / divisor; else atomicAdd(out + 256, 1);
     __syncthreads();
-    out[i] = a + in[i + 1] / divisor;
+    out[i] = a + value / divisor;
 }
 """
 given = (cupy.arange(512, dtype=cupy.int32) * 7919) % 1000
@@ -63,13 +65,14 @@ lto = {} if sys.argv[1] == "default" else {"lto": False}
 @cuda.jit("void(int32[::1], int32[::1], int32, int32)", **lto)
 def choose(out, given, limit, divisor):
     i = cuda.threadIdx.x
+    value = given[i]
     a = int32(1)
-    if given[i] > limit:
-        a = given[i + 1] // divisor
+    if value > limit:
+        a = value // divisor
     else:
-        out[i + 256] = given[i]
+        cuda.atomic.add(out, 256, 1)
     cuda.syncthreads()
-    out[i] = a + given[i + 1] // divisor
+    out[i] = a + value // divisor
 
 given = ((np.arange(512) * 7919) % 1000).astype(np.int32)
 out = cuda.to_device(np.zeros(512, np.int32))
