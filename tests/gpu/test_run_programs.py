@@ -68,7 +68,8 @@ def test_an_executable_of_nvcc(which: str, runtime: str, tmp_path: Path) -> None
     ran = compared(tmp_path, ["./program"], LD_LIBRARY_PATH=libraries)
     assert ran.output.startswith("no error ")
     assert ran.changed == (0 if "without" in which else 1)
-    assert any("without PTX" in reason for _, reason in ran.left) == ("without" in which)
+    # nvcc adds an empty image without PTX to some executables.
+    assert "without" not in which or any("without PTX" in reason for _, reason in ran.left)
 
 
 @pytest.mark.parametrize("is_ptx", [True, False])
