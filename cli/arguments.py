@@ -44,6 +44,7 @@ VERBS: dict[str, str] = {
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
     "nvcc": "run nvcc and optimize the PTX that it compiles",
+    "run": "run a program and optimize the PTX that it loads",
     "bisect": "find the kernel and the rewrite that change the result of a program",
     "extract": "list or write the PTX and the cubins in executables, libraries and objects",
     "contract": "print or check a launch contract",
@@ -185,7 +186,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
-    arguments, unknown = parser.parse_known_args(_explicit(argv))
+    arguments, unknown = parser.parse_known_args(argv if named == _RUNS_A_COMMAND else _explicit(argv))
     if unknown:
         _refuse_unknown(_chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
@@ -204,6 +205,9 @@ def _asks_for_all(argv: list[str], named: str) -> bool:
     before = argv[: argv.index(named)]
     return "-h" in before or "--help" in before
 
+
+#: The verb whose words, from the first one that is no option, are the command line of another program.
+_RUNS_A_COMMAND = "run"
 
 #: Options whose value is optional. The value must follow an `=`; the next word is never their value.
 OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
@@ -282,6 +286,7 @@ TRUSTED_ONLY = {
     "emulate": frozenset(["trace"]),
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
+    "run": frozenset(["json"]),
     # A variant can name a git revision, whose code is executed.
     "bench": frozenset(["variant", "baseline", "json", "markdown", "folder", "branch"]),
 }

@@ -109,7 +109,8 @@ class Trials:
         if not os.path.exists(self._log):
             return []
         with open(self._log, encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+            entries = [json.loads(line) for line in file]
+        return [entry for entry in entries if "changed" in entry]  # `ptxmotion run` also logs what it leaves as it is
 
 
 def _search(trials: Trials, flags: str) -> int:

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
         return _calibrate(is_json=bool(arguments.json))
     from ..harness import doctor
 
-    return doctor.run(sys.stdout, json=bool(arguments.json), more=[_settings(arguments)])
+    return doctor.run(sys.stdout, json=bool(arguments.json), more=[_settings(arguments), _injection()])
 
 
 def _path() -> int:
@@ -87,6 +87,18 @@ def _settings(arguments: argparse.Namespace) -> Check:
         return Check("settings", True, source.path, needed=False)
     detail = f"{source.path}: settings that execute or write files are ignored: {source.doubt}"
     return Check("settings", False, detail, "if the file is yours, name it with --config", needed=False)
+
+
+def _injection() -> Check:
+    """Whether the library of `ptxmotion run` was built."""
+    from ..harness.doctor import Check
+    from ..injection.library import NoLibrary, find_library
+
+    try:
+        return Check("library for run", True, find_library(), needed=False)
+    except NoLibrary as error:
+        problem, _, advice = str(error).partition("\n")
+        return Check("library for run", False, problem, advice, needed=False)
 
 
 _COSTS = {

@@ -66,6 +66,9 @@ def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
     except Exception as error:
         problem = " ".join(str(error).split()) or type(error).__name__
         _warn(f"{step.source}: compiled without the optimizer: {problem}")
+        nothing = {"kernels": [], "changed": [], "rewrites": 0, "remarks": [], "warnings": [problem]}
+        targets = [target for target, _ in step.runs]
+        _log({"source": step.source, "targets": targets, "seconds": 0, "cached": False, **nothing, "ptx": path})
     return 0
 
 
@@ -74,11 +77,7 @@ def _report(step: BuildStep, entry: dict[str, Any]) -> None:
         _warn(f"{step.source}: {warning}")
     if os.environ.get("PTXMOTION_VERBOSE"):
         _print(_summary(entry))
-    if log := os.environ.get("PTXMOTION_LOG"):
-        try:
-            _append(log, entry)
-        except OSError as error:
-            _warn(f"PTXMOTION_LOG: {log}: {error.strerror}")
+    _log(entry)
 
 
 def _end(*_: object) -> NoReturn:
@@ -150,6 +149,15 @@ def _summary(entry: dict[str, Any]) -> str:
         gain = "".join([text.partition(f" gate: {kernel}: ")[2] for text in texts][:1])
         lines.append(f"  {demangled(kernel)}{': ' if gain else ''}{gain}")
     return "\n".join(lines)
+
+
+def _log(entry: dict[str, Any]) -> None:
+    """Append an entry to the log, if there is one."""
+    if log := os.environ.get("PTXMOTION_LOG"):
+        try:
+            _append(log, entry)
+        except OSError as error:
+            _warn(f"PTXMOTION_LOG: {log}: {error.strerror}")
 
 
 def _append(log: str, entry: dict[str, Any]) -> None:

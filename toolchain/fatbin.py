@@ -26,11 +26,11 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["DeviceImage", "FatbinError", "device_images", "opened"]
+__all__ = ["DeviceImage", "FatbinError", "device_images", "opened", "with_contents"]
 
 #: A file that is mapped to memory, or bytes.
 Data: TypeAlias = "bytes | mmap.mmap"
@@ -38,6 +38,8 @@ Data: TypeAlias = "bytes | mmap.mmap"
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 _OUTER = struct.Struct("<IHHQ")
 _INNER = struct.Struct("<HHIQIIHHIIIQQQ")
+#: The positions of some fields in `_INNER`.
+_HEADER, _PADDED, _PACKED, _FLAGS, _UNPACKED = 2, 3, 4, 11, 13
 _ARCHIVE = b"!<arch>\n"
 _MEMBER = 60
 _EM_CUDA = 190
@@ -249,6 +251,35 @@ def _image(data: Data, at: int, last: int, member: str, is_linked: bool) -> tupl
         ),
         end,
     )
+
+
+def with_contents(fatbin: bytes, contents: Mapping[int, bytes]) -> bytes:
+    """The fatbin with other contents for some images: number of the image, from 0, → content. They are not compressed.
+    Everything else stays as it is. Raises `FatbinError` for what is no single fatbin."""
+    if fatbin[:4] != _MAGIC or len(fatbin) < _OUTER.size:
+        raise FatbinError("it is no fatbin")
+    magic, version, header, size = _OUTER.unpack_from(fatbin)
+    if header != _OUTER.size or header + size != len(fatbin):
+        raise FatbinError("the fatbin is damaged")
+    images: list[bytes] = []
+    at = header
+    while at + _INNER.size <= len(fatbin):
+        _, end = _image(fatbin, at, len(fatbin), "", is_linked=True)
+        content = contents.get(len(images))
+        images.append(fatbin[at:end] if content is None else _with_content(fatbin[at:end], content))
+        at = end
+    body = b"".join(images)
+    return _OUTER.pack(magic, version, header, len(body)) + body
+
+
+def _with_content(image: bytes, content: bytes) -> bytes:
+    """The image with another content, which is not compressed. PTX ends with a zero."""
+    fields = list(_INNER.unpack_from(image))
+    content += b"\0" if fields[0] == 1 else b""
+    padded = content + bytes(-len(content) % 8)
+    fields[_PADDED], fields[_PACKED], fields[_UNPACKED] = len(padded), 0, 0
+    fields[_FLAGS] &= ~(_LZ4 | _ZSTD | _OTHER_COMPRESSIONS)
+    return _INNER.pack(*fields) + image[_INNER.size : fields[_HEADER]] + padded
 
 
 def _options(data: Data, at: int, header: int, offset: int) -> str:

@@ -54,6 +54,7 @@ def texts(*words: str) -> list[str]:
         ("bench export r.json --format c", ["csv"]),
         ("opt --alias=r", ["--alias=restrict"]),
         ("completion ", ["bash", "zsh", "fish"]),
+        ("run --js", ["--json"]),
         ("emulate --grid ", []),
         ("nonsense ", []),
         ("opt --gate=nonsense", []),

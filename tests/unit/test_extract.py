@@ -13,7 +13,7 @@ from motion import DIVISION_AGAIN
 from nvcc_builds import CUOBJDUMP, LIBRARIES, NVCC, needs_nvcc
 from ptxmotion.cli import main
 from ptxmotion.toolchain.demangle import demangled
-from ptxmotion.toolchain.fatbin import FatbinError, device_images, opened
+from ptxmotion.toolchain.fatbin import FatbinError, device_images, opened, with_contents
 
 FIRST = """\
 extern __device__ int twice(int);
@@ -167,6 +167,29 @@ def test_containers_that_are_written_by_hand() -> None:
     assert device_images(fatbin(text) + b"\0" * 24 + fatbin(b"x"))[1].content() == b"x"
     member = b"name/           0           0     0     644     %-10d`\n" % len(fatbin(text))
     assert device_images(b"!<arch>\n" + member + fatbin(text))[0].member == "name"
+
+
+@needs_nvcc
+@pytest.mark.parametrize("mode", ["default", "size", "speed", "none"])
+def test_other_contents(mode: str, built: Path) -> None:
+    """The images that are replaced have other contents, and nothing else changes."""
+    data = (built / f"{mode}.fatbin").read_bytes()
+    assert with_contents(data, {}) == data
+    images = device_images(data)
+    contents = {index: image.content() + b"// more" for index, image in enumerate(images) if image.kind == "ptx"}
+    contents[0] = b"\x7fELF" + bytes(13)
+    after = device_images(with_contents(data, contents))
+    assert len(after) == len(images) == 3 and len(contents) == 2
+    for index, (old, new) in enumerate(zip(images, after, strict=True)):
+        assert new.content().rstrip(b"\0") == contents.get(index, old.content()).rstrip(b"\0")
+        assert (new.kind, new.target, new.options, new.source) == (old.kind, old.target, old.options, old.source)
+        assert new.compression == ("" if index in contents else old.compression)
+
+
+@pytest.mark.parametrize("data", [b"", b"text" * 8, fatbin(b"x") + b"x", fatbin(b"x", size=1 << 40)])
+def test_other_contents_of_no_fatbin(data: bytes) -> None:
+    with pytest.raises(FatbinError):
+        with_contents(data, {0: b"x"})
 
 
 @pytest.mark.parametrize(

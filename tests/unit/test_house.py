@@ -26,6 +26,8 @@ MAY_SEE = {
     "toolchain": {"ptx"},
     "harness": {"ptx", "emulator", "toolchain"},
     "compiler": {"", "ptx", "toolchain"},
+    "integrations": {"", "toolchain"},
+    "injection": {"", "ptx", "toolchain", "compiler"},
     "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness"},
     "programs": {
@@ -34,7 +36,7 @@ MAY_SEE = {
     },
     "cli": {
         *("", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness", "runtime"),
-        *("suites", "programs", "compiler"),
+        *("suites", "programs", "compiler", "injection"),
     },
     "__main__": {"cli"},
     "": {"ptx", "analysis", "transforms", "versions", "dsl", "emulator", "toolchain", "harness"},
@@ -230,7 +232,7 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 STARTS = [
     *("", "ptx", "analysis", "transforms", "contract", "dsl", "dsl.image", "toolchain", "harness", "runtime"),
-    *("programs", "compiler", "cli"),
+    *("programs", "compiler", "injection", "integrations", "cli"),
 ]
 
 

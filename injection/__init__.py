@@ -1,0 +1,1 @@
+"""Programs that are not rebuilt: their PTX is optimized when they load it."""
