@@ -2,7 +2,7 @@
 
     python docs/experiments/kernel_times.py make OUT FOLDER         the arms of the program in FOLDER; needs nvcc
     python docs/experiments/kernel_times.py run OUT RESULTS [--gpus N] [--seconds S] [--rounds N] [--longest S]
-    python docs/experiments/kernel_times.py table OUT RESULTS FILE.csv
+    python docs/experiments/kernel_times.py table OUT RESULTS > FILE.csv
 
 `make` builds the program with its Makefile, as it is. nvcc puts the PTX and the machine code of each source file into
 the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the machine code in
@@ -18,8 +18,10 @@ in each round. An arm is left out if its exit code differs from that of the unch
 JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their number, the mean
 and the median of their times.
 
-`table` writes one row for each kernel, arm and launch size: the figures of the machine code before and after, the size
-of the launch, and the measured ratio of times, before to after.
+`table` writes one row for each kernel, launch size and machine code that differs from nvcc's, with the arms that have
+it: the figures of both codes, the size of the launch, and the ratio of times, before to after. Within a round all
+executions with equal machine code of the kernel count together; `ratio` is the median over rounds, `low` and `high` are
+the least and the greatest one. A row whose arm is `nvcc` compares two executions of equal code in each round.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import argparse
 import csv
 import hashlib
 import json
-import math
+import lzma
 import os
 import random
 import re
@@ -248,11 +250,15 @@ def figures_of(cubin: bytes) -> dict[str, dict[str, Any]]:
 # --- run
 
 
-def run(out: Path, results: Path, gpus: int, seconds: float, rounds: int, longest: float) -> None:
+def run(
+    out: Path, results: Path, gpus: int, seconds: float, rounds: int, longest: float, *, is_reversed: bool = False
+) -> None:
     """Execute all programs on all GPUs until the time is over. Each program stays on one GPU."""
     results.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + seconds
-    names = sorted((path.parent.name for path in out.glob("*/arms.json")), key=digest)
+    names = [path.parent.name for path in out.glob("*/arms.json")]
+    names.sort(key=hashed, reverse=is_reversed)
+    names.sort(key=lambda name: is_only_hoisted(out, name))
     queues = [names[gpu::gpus] for gpu in range(gpus)]
     threads = [
         threading.Thread(target=Queue(out, results, gpu, until, longest).run, args=(queue, rounds))
@@ -264,9 +270,15 @@ def run(out: Path, results: Path, gpus: int, seconds: float, rounds: int, longes
         thread.join()
 
 
-def digest(name: str) -> str:
-    """A place for a name in an order that no result can influence."""
+def hashed(name: str) -> str:
+    """A place for a program in an order that no result can influence."""
     return hashlib.sha256(name.encode()).hexdigest()
+
+
+def is_only_hoisted(out: Path, name: str) -> bool:
+    """Whether no arm that is always correct changes a kernel. Such programs come last."""
+    arms = json.loads((out / name / "arms.json").read_text())["arms"]
+    return set(arms) <= {PLAIN, "hoisted"}
 
 
 class Queue:
@@ -276,7 +288,7 @@ class Queue:
         self._out, self._gpu, self._until, self._longest = out, gpu, until, longest
         self._file = (results / f"gpu{gpu}.jsonl").open("w")
         self._random = random.Random(gpu)
-        self._cupti = cupti()
+        self._cupti = cupti(out)
         self._work = Path(tempfile.mkdtemp(prefix="kernel_times_"))
 
     def run(self, names: list[str], rounds: int) -> None:
@@ -348,9 +360,7 @@ class Queue:
         started = time.monotonic()
         message = ""
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + 1
-            )
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + 1)
             code, message = done.returncode, done.stderr.decode(errors="replace")[-200:]
             printed = hashlib.sha256(without_times(done.stdout)).hexdigest()[:12]
         except subprocess.TimeoutExpired:
@@ -393,9 +403,10 @@ def summary(times: Path) -> list[list[Any]]:
     ]
 
 
-def cupti() -> str:
-    """The path of libcupti: that of a package of Python, of the toolkit, or the name for the loader."""
-    places = [Path(each) for each in (*sys.path, "/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64")]
+def cupti(out: Path) -> str:
+    """The path of libcupti: that of a package of Python, of the toolkit, of ``out``, or the name for the loader."""
+    toolkit = ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64")
+    places = [Path(each).absolute() for each in (*sys.path, *toolkit, out)]
     for place in places:
         for pattern in ("nvidia/cu13/lib/libcupti.so.1?", "nvidia/cuda_cupti/lib/libcupti.so.1?", "libcupti.so.1?"):
             for found in sorted(place.glob(pattern), reverse=True) if place.is_dir() else ():
@@ -404,6 +415,106 @@ def cupti() -> str:
 
 
 # --- table
+
+#: The figures of the machine code that the table has of both versions.
+FIGURES = ("registers", "spills", "warps", "weight", "cycles")
+#: Further columns for both: instructions, weighted by loop depth, by class.
+CLASSES = {
+    "global": ("load_global", "store_global", "load_generic", "store_generic", "atomic", "async_copy"),
+    "loads": ("load_global", "load_generic"),
+    "local": ("load_local", "store_local"),
+    "shared": ("load_shared", "store_shared", "shuffle"),
+    "special": ("special", "conversion", "fp64", "mma"),
+}
+
+
+def rows(out: Path, results: Path) -> Iterator[dict[str, Any]]:
+    """The rows of the table, in the order of programs and kernels."""
+    executions: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(results.glob("*.jsonl*")):
+        text = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        for line in text.splitlines():
+            row = json.loads(line)
+            executions[row["program"]].append(row)
+    for program in sorted(executions):
+        figures = {
+            arm: {name: each for module in modules for name, each in module.items()}
+            for arm, modules in json.loads((out / program / "figures.json").read_text()).items()
+        }
+        yield from rows_of(program, executions[program], figures)
+
+
+def rows_of(
+    program: str, executions: list[dict[str, Any]], figures: Mapping[str, Mapping[str, dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """The rows of one program."""
+    plain = figures[PLAIN]
+    exits = {row["arm"]: row["exit"] for row in executions}
+    # times[kernel, launch][code][round]: of each execution
+    times: dict[tuple[str, ...], dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
+    counts: dict[tuple[str, ...], int] = {}
+    for row in executions:
+        if exits[row["arm"]] != exits[PLAIN]:
+            continue
+        for name, grid, block, _, static, dynamic, _, number, mean, median in row["kernels"]:
+            if name in plain:
+                launch = (name, grid, block, str(int(static) + int(dynamic)))
+                code = figures[row["arm"]][name]["code"]
+                each = median if number >= 5 else mean
+                times[launch][code].setdefault(row["round"], []).append(each)
+                if row["arm"] == PLAIN:
+                    counts[launch] = number
+    for launch, by_code in times.items():
+        name = launch[0]
+        before = by_code.get(plain[name]["code"], {})
+        for code, after in by_code.items():
+            arms = [arm for arm, of in figures.items() if of[name]["code"] == code]
+            ratios = compared(before, after)
+            if len(ratios) >= 3 and launch in counts:
+                sizes = {"kernel": name, "grid": launch[1], "block": launch[2], "shared": launch[3]}
+                measured = {
+                    "launches": counts[launch],
+                    "nanoseconds": round(statistics.median(statistics.fmean(each) for each in before.values())),
+                    "rounds": len(ratios),
+                    "ratio": f"{statistics.median(ratios):.4f}",
+                    "low": f"{min(ratios):.4f}",
+                    "high": f"{max(ratios):.4f}",
+                }
+                both = {
+                    f"{figure}_{when}": value
+                    for when, of in (("before", plain[name]), ("after", figures[arms[0]][name]))
+                    for figure, value in columns(of).items()
+                }
+                yield {"program": program, "arms": " ".join(arms), **sizes, **measured, **both}
+
+
+def compared(before: Mapping[int, list[float]], after: Mapping[int, list[float]]) -> list[float]:
+    """The ratio of each round. Equal code is compared with itself, the first execution of a round with the others."""
+    if before is after:
+        halves = [each for each in before.values() if len(each) > 1]
+        return [each[0] / statistics.fmean(each[1:]) for each in halves if all(each)]
+    common = [number for number in before if number in after]
+    pairs = [(statistics.fmean(before[number]), statistics.fmean(after[number])) for number in common]
+    return [one / other for one, other in pairs if one and other]
+
+
+def columns(figures: Mapping[str, Any]) -> dict[str, Any]:
+    weighted = {
+        name: sum(
+            kinds.get(kind, 0) * 8 ** min(depth, 6)
+            for depth, kinds in enumerate(figures["by_depth"])
+            for kind in classes
+        )
+        for name, classes in CLASSES.items()
+    }
+    return {**{name: round(figures[name], 3) for name in FIGURES}, **weighted}
+
+
+def print_table(out: Path, results: Path) -> None:
+    found = list(rows(out, results))
+    writer = csv.DictWriter(sys.stdout, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
 
 
 def main() -> int:
@@ -419,6 +530,10 @@ def main() -> int:
     running.add_argument("--seconds", type=float, default=500)
     running.add_argument("--rounds", type=int, default=5)
     running.add_argument("--longest", type=float, default=2)
+    running.add_argument("--reverse", action="store_true", help="the programs in the opposite order")
+    tabling = verbs.add_parser("table")
+    tabling.add_argument("out", type=Path)
+    tabling.add_argument("results", type=Path)
     arguments = parser.parse_args()
     if arguments.verb == "make":
         try:
@@ -426,8 +541,18 @@ def main() -> int:
         except LeftOut as reason:
             print(f"{arguments.folder.name}: {reason}", file=sys.stderr)
             return 3
+    elif arguments.verb == "table":
+        print_table(arguments.out, arguments.results)
     else:
-        run(arguments.out, arguments.results, arguments.gpus, arguments.seconds, arguments.rounds, arguments.longest)
+        run(
+            arguments.out,
+            arguments.results,
+            arguments.gpus,
+            arguments.seconds,
+            arguments.rounds,
+            arguments.longest,
+            is_reversed=arguments.reverse,
+        )
     return 0
 
 
