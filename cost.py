@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEEPEST", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "worse"]
+__all__ = ["DEEPEST", "FITTED_SM", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "preferred_warps", "worse"]
 
 #: How often a loop is assumed to run where there is no profile, and the loop depth from which the weight is constant.
 TRIPS = 8.0
@@ -25,6 +25,13 @@ SCHEDULERS = 4
 
 #: Figures that differ by less than this share are equal.
 RESOLUTION = 0.001
+_GAIN = 0.01
+
+#: The most warps that a scheduler can have.
+_MOST_WARPS = 16
+
+#: The architecture on which the times were measured to which this rule was fitted (docs/experiments/gate.md).
+FITTED_SM = 90
 
 
 def loop_weight(depth: int) -> float:
@@ -42,6 +49,8 @@ class Figures:
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule.
 
+    ``sm`` is the architecture, 90 for sm_90a.
+
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
     registers are compared.
@@ -54,6 +63,12 @@ class Figures:
     weight: float
     cycles: float = 0.0
     is_static: bool = False
+    sm: int = FITTED_SM
+
+    def cycles_among(self, warps: float) -> float:
+        """Cycles of a scheduler for one of ``warps`` warps that share it: the larger of its issue slots, and of the time
+        in which all of them wait."""
+        return max(self.weight, self.cycles / max(warps, 0.25))
 
     @property
     def full(self) -> float:
@@ -114,6 +129,25 @@ def is_better(before: Figures, after: Figures) -> bool:
     if before.is_static or _is_less(before.weight, after.weight):
         return False
     return _is_less(after.weight, before.weight) or after.registers < before.registers
+
+
+def preferred_warps(before: Figures, after: Figures) -> int | None:
+    """Up to how many warps of a scheduler ``after`` is expected to be faster: 0 for none, `None` for any number."""
+    if is_better(before, after):
+        return None
+    if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
+        return 0
+    warps = 0
+    while warps < _MOST_WARPS and _is_faster(before, after, warps + 1):
+        warps += 1
+    return warps
+
+
+def _is_faster(before: Figures, after: Figures, warps: int) -> bool:
+    """Whether ``after`` is faster if a scheduler has so many warps of a launch."""
+    if warps * SCHEDULERS > after.warps < before.warps:
+        return False  # fewer blocks are resident than before
+    return before.cycles_among(warps) > (1 + _GAIN) * after.cycles_among(warps)
 
 
 def _short(number: float) -> str:

@@ -27,7 +27,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ptxmotion.contract.conditions import warps_per_scheduler
 from ptxmotion.cost import Figures, is_better
+from ptxmotion.toolchain.occupancy import occupancy
+
+#: The GPU of the table: an H200.
+_SM = 90
+_MULTIPROCESSORS = 132
 
 #: A difference of time that counts.
 EFFECT = 0.01
@@ -47,6 +53,13 @@ class Launch:
     ratio: float
     low: float
     high: float
+
+
+    def warps(self, figures: Figures) -> int:
+        """Warps of the launch that a scheduler has at a time, if the kernel has these figures."""
+        held = occupancy(_SM, self.threads, figures.registers, self.shared)
+        blocks = held.blocks if held is not None else 1
+        return warps_per_scheduler((self.blocks, 1, 1), (self.threads, 1, 1), _MULTIPROCESSORS, max(blocks, 1))
 
 
 @dataclass(frozen=True)
