@@ -1,16 +1,16 @@
 """Times of kernels in programs that are not changed, for the code that the optimizer makes of them.
 
-    python docs/experiments/kernel_times.py make OUT FOLDER         the arms of the program in FOLDER; needs nvcc
+    python docs/experiments/kernel_times.py make OUT FOLDER [--arms gated,O3]
     python docs/experiments/kernel_times.py run OUT RESULTS [--gpus N] [--seconds S] [--rounds N] [--longest S]
     python docs/experiments/kernel_times.py table OUT RESULTS > FILE.csv
 
-`make` builds the program with its Makefile, as it is. nvcc puts the PTX and the machine code of each source file into
-the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the machine code in
-the executable. So all arms have the same code on the host. An arm is left out if each kernel has the same machine code
-as in another arm. A program is left out, with the reason on stderr and exit code 3, if its Makefile has no command to
-run it without further files, if it needs libraries, if nvcc cannot build it, if ptxas does not give the machine code
-that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument of most programs,
-is divided by ten.
+`make` builds the program of a folder with its Makefile, as it is. nvcc puts the PTX and the machine code of each source
+file into the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the
+machine code in the executable. So all arms have the same code on the host. An arm is left out if each kernel has the
+same machine code as in another arm. A program is left out, with the reason on stderr and exit code 3, if its Makefile
+has no command to run it without further files, if it needs libraries, if nvcc cannot build it, if ptxas does not give
+the machine code that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument
+of most programs, is divided by ten.
 
 `run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed by
 `kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in another order
@@ -43,7 +43,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ class Container:
     cubin: bytes
 
 
-def make(out: Path, folder: Path) -> None:
+def make(out: Path, folder: Path, chosen: Sequence[str]) -> None:
     """Write the executable, the fatbins of each arm and the figures of each kernel to ``out``/NAME."""
     name = folder.name.removesuffix("-cuda")
     arguments = arguments_of(folder)
@@ -94,7 +94,8 @@ def make(out: Path, folder: Path) -> None:
             raise LeftOut("ptxas does not give the machine code of the executable")
     arms = {PLAIN: plain}
     known = [every_code(plain)]
-    for arm, (passes, gate) in ARMS.items():
+    for arm in chosen:
+        passes, gate = ARMS[arm]
         cubins = [optimized(each.ptx, cubin, passes, gate) for each, cubin in zip(containers, plain, strict=True)]
         if every_code(cubins) not in known:
             known.append(every_code(cubins))
@@ -523,6 +524,7 @@ def main() -> int:
     making = verbs.add_parser("make")
     making.add_argument("out", type=Path)
     making.add_argument("folder", type=Path)
+    making.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), metavar="NAME,…")
     running = verbs.add_parser("run")
     running.add_argument("out", type=Path)
     running.add_argument("results", type=Path)
@@ -537,7 +539,7 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.verb == "make":
         try:
-            make(arguments.out, arguments.folder)
+            make(arguments.out, arguments.folder, arguments.arms)
         except LeftOut as reason:
             print(f"{arguments.folder.name}: {reason}", file=sys.stderr)
             return 3
