@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.cost import TRIPS, Figures, is_better, worse
+from ptxmotion.cost import TRIPS, Figures, is_better, preferred_warps, worse
 from ptxmotion.driver import Policy, optimize_in_place
-from ptxmotion.judges import judge_of
+from ptxmotion.judges import Assembled, judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, find_tool
@@ -240,6 +240,19 @@ def test_differences_below_the_resolution_decide_nothing(change: dict[str, Any],
     assert is_better(before, replace(before, code="b", cycles=375254.0, **change)) is better
 
 
+def test_a_version_is_preferred_up_to_the_number_of_warps_that_hide_what_it_hides() -> None:
+    before = replace(SAME, warps=64, weight=100.0, cycles=1000.0)
+    # Where one warp waits, half the waiting is half the time. From ten warps on, nothing waits before either.
+    hoisted = replace(before, code="b", weight=105.0, cycles=500.0)
+    limit = preferred_warps(before, hoisted)
+    assert limit is not None and 4 <= limit <= 9
+    assert preferred_warps(before, replace(hoisted, weight=95.0)) is None
+    assert preferred_warps(before, replace(hoisted, spills=1)) == 0
+    assert preferred_warps(before, replace(before, code="b", weight=105.0)) == 0
+    # Eight warps per scheduler fit after, so it is not for launches in which more are resident before.
+    assert preferred_warps(before, replace(hoisted, warps=24)) == min(6, limit)
+
+
 def static(text: str, passes: str) -> tuple[Module, Remarks]:
     module = parse(text)
     return module, optimize_in_place(module, passes, Policy(judge=StaticJudge())).log
@@ -312,6 +325,15 @@ def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyP
     assert first["k"].weight > 0
     monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", None)
     assert judge.figures(TEXT) == first
+
+
+def test_a_judge_for_small_launches_ignores_what_a_full_multiprocessor_holds(judge: PtxasJudge) -> None:
+    every, small = Assembled(judge), Assembled(judge).for_small_launches(16)
+    figures = every.figures(parse(TEXT))["k"]
+    assert figures.warps > 16
+    assert small.figures(parse(TEXT))["k"] == replace(figures, warps=16)
+    small.remember("search", ["a rewrite"])
+    assert (small.recall("search"), every.recall("search")) == (["a rewrite"], None)
 
 
 def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
