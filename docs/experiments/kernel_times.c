@@ -1,6 +1,6 @@
 /* The time of each kernel launch of a program that is not changed.
  *
- *     cc -O2 -shared -fPIC -I CUPTI/include kernel_times.c -o libkernel_times.so -ldl
+ *     cc -O2 -shared -fPIC -I CUPTI/include kernel_times.c -o libkernel_times.so -ldl -lpthread
  *     CUDA_INJECTION64_PATH=$PWD/libkernel_times.so KERNEL_TIMES_OUT=times.tsv ./program
  *
  * The CUDA driver loads this library when the program initializes CUDA. CUPTI records the begin and the end of each
@@ -8,7 +8,8 @@
  *
  *     name, grid x,y,z, block x,y,z, registers, static shared, dynamic shared, local per thread, nanoseconds
  *
- * separated by tabs. KERNEL_TIMES_CUPTI is the path of libcupti; without it, the loader's search path decides.
+ * separated by tabs. With KERNEL_TIMES_SECONDS, the program is ended so many seconds after it has initialized CUDA, with
+ * exit status 75; the launches that ended before are written. KERNEL_TIMES_CUPTI is the path of libcupti; without it, the loader's search path decides.
  * A program that ends without exit handlers (`_exit`, a signal) leaves no file. Messages about failures go to stderr.
  */
 
@@ -18,8 +19,10 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define BUFFER_BYTES (8u << 20)
+#define STOPPED 75
 
 /* The record of CUPTI 13. Later versions only append fields, and earlier ones have the fields that are read here. */
 typedef CUpti_ActivityKernel10 Kernel;
@@ -60,11 +63,18 @@ static void on_complete(CUcontext context, uint32_t stream, uint8_t *buffer, siz
 
 static void at_exit(void)
 {
-    flush_all(1);
+    flush_all(1); /* also buffers that are not full */
     pthread_mutex_lock(&lock);
     if (out && fclose(out) != 0) fprintf(stderr, "kernel_times: the file cannot be written\n");
     out = NULL;
     pthread_mutex_unlock(&lock);
+}
+
+static void *end_later(void *seconds)
+{
+    usleep((useconds_t)(atof(seconds) * 1e6));
+    at_exit();
+    _exit(STOPPED);
 }
 
 static void *function(void *library, const char *name)
@@ -102,5 +112,8 @@ int InitializeInjection(void)
         return 0;
     }
     atexit(at_exit);
+    pthread_t thread;
+    char *seconds = getenv("KERNEL_TIMES_SECONDS");
+    if (seconds && pthread_create(&thread, NULL, end_later, seconds) == 0) pthread_detach(thread);
     return 1;
 }

@@ -61,6 +61,14 @@ ARMS: dict[str, tuple[str, str | None]] = {
 PLAIN = "nvcc"
 
 _TARGET = "sm_90"
+#: How many launches of a program that is ended early are compared.
+FIRST = 20
+#: The exit code of such a program.
+STOPPED = 75
+
+#: How many seconds a program may need before it initializes CUDA.
+HOST_SECONDS = 2
+
 _MAGIC = struct.pack("<I", 0xBA55ED50)
 
 
@@ -314,7 +322,7 @@ class Queue:
         `PLAIN`."""
         self._prepare(name)
         plain = self._execute(name, PLAIN, 0)
-        if plain["seconds"] > self._longest or not plain["kernels"]:
+        if plain["seconds"] > self._longest + HOST_SECONDS or not plain["kernels"]:
             self._log(f"{name} left out: exit code {plain['exit']}, {plain['seconds']} s, {plain['message']}")
             return []
         launched = {row[0] for row in plain["kernels"]}
@@ -356,12 +364,15 @@ class Queue:
             "CUDA_INJECTION64_PATH": str((self._out / "libkernel_times.so").resolve()),
             "KERNEL_TIMES_CUPTI": self._cupti,
             "KERNEL_TIMES_OUT": str(times),
+            "KERNEL_TIMES_SECONDS": str(self._longest),
         }
         command = ["./program", *filter(None, (folder / "arguments").read_text().split("\n"))]
         started = time.monotonic()
         message = ""
         try:
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + 1)
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + HOST_SECONDS + 1
+            )
             code, message = done.returncode, done.stderr.decode(errors="replace")[-200:]
             printed = hashlib.sha256(without_times(done.stdout)).hexdigest()[:12]
         except subprocess.TimeoutExpired:
@@ -393,13 +404,14 @@ def without_times(output: bytes) -> bytes:
 
 def summary(times: Path) -> list[list[Any]]:
     """For each kernel and launch size: name, grid, block, registers, static, dynamic shared, local, number of launches,
-    mean and median of their nanoseconds."""
+    mean and median of their nanoseconds, and those of the first launches."""
     groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for line in times.read_text(errors="replace").splitlines():
         *key, nanoseconds = line.split("\t")
-        groups[tuple(key)].append(int(nanoseconds))
+        if nanoseconds != "0":  # of a launch that had not ended, or failed
+            groups[tuple(key)].append(int(nanoseconds))
     return [
-        [*key, len(values), round(statistics.fmean(values)), round(statistics.median(values))]
+        [*key, len(values), round(statistics.fmean(values)), round(statistics.median(values)), values[:FIRST]]
         for key, values in groups.items()
     ]
 
@@ -450,18 +462,27 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """The rows of one program."""
     plain = figures[PLAIN]
-    exits = {row["arm"]: row["exit"] for row in executions}
+    comparable = comparable_arms(executions)
+    # The launches of each kernel that every execution of a program that is ended early has seen.
+    fewest: dict[tuple[str, str, str], int] = {}
+    for row in executions:
+        for kernel in row["kernels"]:
+            key = (kernel[0], kernel[1], kernel[2])
+            fewest[key] = min(kernel[7], fewest.get(key, FIRST))
     # times[kernel, launch][code][round]: of each execution
     times: dict[tuple[str, ...], dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
     counts: dict[tuple[str, ...], int] = {}
     for row in executions:
-        if exits[row["arm"]] != exits[PLAIN]:
+        if row["arm"] not in comparable:
             continue
-        for name, grid, block, _, static, dynamic, _, number, mean, median in row["kernels"]:
+        for name, grid, block, _, static, dynamic, _, number, mean, median, *first in row["kernels"]:
             if name in plain:
                 launch = (name, grid, block, str(int(static) + int(dynamic)))
                 code = figures[row["arm"]][name]["code"]
                 each = median if number >= 5 else mean
+                if row["exit"] == STOPPED:
+                    number = fewest[name, grid, block]
+                    each = statistics.median(first[0][:number])
                 times[launch][code].setdefault(row["round"], []).append(each)
                 if row["arm"] == PLAIN:
                     counts[launch] = number
@@ -487,6 +508,18 @@ def rows_of(
                     for figure, value in columns(of).items()
                 }
                 yield {"program": program, "arms": " ".join(arms), **sizes, **measured, **both}
+
+
+def comparable_arms(executions: list[dict[str, Any]]) -> set[str]:
+    """The arms that behave as the unchanged program in each execution: the same exit code, and the same launches unless
+    it is ended early."""
+
+    def behaviour(row: dict[str, Any]) -> tuple[Any, ...]:
+        launches = [] if row["exit"] == STOPPED else sorted((tuple(each[:3]), each[7]) for each in row["kernels"])
+        return row["exit"], launches
+
+    expected = next(behaviour(row) for row in executions if row["arm"] == PLAIN)
+    return {row["arm"] for row in executions} - {row["arm"] for row in executions if behaviour(row) != expected}
 
 
 def compared(before: Mapping[int, list[float]], after: Mapping[int, list[float]]) -> list[float]:

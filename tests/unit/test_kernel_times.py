@@ -62,7 +62,19 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     assert sorted((row["arm"], row["round"]) for row in executions[3:]) == [
         (arm, number) for arm in ("O3", "nvcc") for number in (1, 2)
     ]
-    assert executions[0]["kernels"][0] == ["k", "4,1,1", "64,1,1", "16", "0", "512", "0", 3, 2002, 2002]
+    assert executions[0]["kernels"][0] == [
+        "k",
+        "4,1,1",
+        "64,1,1",
+        "16",
+        "0",
+        "512",
+        "0",
+        3,
+        2002,
+        2002,
+        [2001, 2002, 2003],
+    ]
     assert "sscm left out: another exit code" in capsys.readouterr().out
 
     table = list(rig.rows(out, results))
@@ -76,10 +88,13 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     assert (same["arms"], same["ratio"]) == ("nvcc O3 lcm sscm", "1.0000")
 
 
-def test_a_program_that_takes_too_long_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_takes_too_long_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rig, "HOST_SECONDS", -30)
     out = tmp_path / "out"
     program(out, "a", {"nvcc": "2000", "O3": "1000"}, {"nvcc": "x", "O3": "y"})
-    rig.run(out, tmp_path / "results", 1, 60, 3, 0.0)
+    rig.run(out, tmp_path / "results", 1, 60, 3, 30.0)
     assert "a left out: exit code 0" in capsys.readouterr().out
     assert len((tmp_path / "results" / "gpu0.jsonl").read_text().splitlines()) == 1
 
