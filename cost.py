@@ -14,7 +14,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEEPEST", "FITTED_SM", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "preferred_warps", "worse"]
+__all__ = [
+    "DEEPEST",
+    "FITTED_SM",
+    "LEAST_GAIN",
+    "LEAST_PREFERENCE",
+    "RESERVE",
+    "SCHEDULERS",
+    "TRIPS",
+    "Figures",
+    "gain",
+    "is_better",
+    "loop_weight",
+    "preferred_warps",
+    "too_small",
+    "worse",
+]
 
 #: How often a loop is assumed to run where there is no profile, and the loop depth from which the weight is constant.
 TRIPS = 8.0
@@ -25,13 +40,18 @@ SCHEDULERS = 4
 
 #: Figures that differ by less than this share are equal.
 RESOLUTION = 0.001
-_GAIN = 0.01
+
+#: The architecture on which the times were measured from which the next two numbers come (docs/experiments/gate.md).
+FITTED_SM = 90
+#: By which share a figure has to get better, so that a kernel is better; twice, on other architectures.
+LEAST_GAIN = 0.0025
+#: By which share a version with hoisted loads has to be faster by the model, so that it is preferred; twice, on others.
+LEAST_PREFERENCE = 0.005
+#: How much longer than its work and that of the others of its scheduler the latencies of a warp have to be.
+RESERVE = 4.0
 
 #: The most warps that a scheduler can have.
-_MOST_WARPS = 16
-
-#: The architecture on which the times were measured to which this rule was fitted (docs/experiments/gate.md).
-FITTED_SM = 90
+MOST_WARPS = 16
 
 
 def loop_weight(depth: int) -> float:
@@ -66,9 +86,14 @@ class Figures:
     sm: int = FITTED_SM
 
     def cycles_among(self, warps: float) -> float:
-        """Cycles of a scheduler for one of ``warps`` warps that share it: the larger of its issue slots, and of the time
-        in which all of them wait."""
-        return max(self.weight, self.cycles / max(warps, 0.25))
+        """The cycles of a scheduler for one of ``warps`` warps: its issue slots, or its share of the time in which all
+        of them wait if that is more."""
+        return max(self.weight, self.cycles / warps)
+
+    @property
+    def strictness(self) -> float:
+        """By how much more a kernel of this architecture has to gain than one of the architecture of the fit."""
+        return 1.0 if self.is_static or self.sm == FITTED_SM else 2.0
 
     @property
     def full(self) -> float:
@@ -86,11 +111,11 @@ class _Term:
 
     @property
     def is_worse(self) -> bool:
-        return _is_less(self.before, self.after)
+        return _is_less(self.before, self.after, RESOLUTION)
 
-    @property
-    def is_better(self) -> bool:
-        return _is_less(self.after, self.before)
+    def is_better(self, by: float) -> bool:
+        """Whether it gets better by this share."""
+        return _is_less(self.after, self.before, by)
 
 
 def _terms(before: Figures, after: Figures) -> list[_Term]:
@@ -98,18 +123,18 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
     if before.is_static:
         counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
         return [_Term(before.weight, after.weight, counted)]
+    # The launch may be so large that all of them are resident.
+    warps = _Term(-before.warps, -after.warps, f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}")
     if before.cycles and after.cycles:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
-        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
-    # Without a schedule, the number of warps is the only measure of how well latencies are hidden.
-    warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
+        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full), warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
-    return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
+    return [warps, _Term(before.weight, after.weight, weight)]
 
 
-def _is_less(left: float, right: float) -> bool:
-    return right - left > RESOLUTION * abs(right)
+def _is_less(left: float, right: float, by: float) -> bool:
+    return right - left > by * abs(right)
 
 
 def worse(before: Figures, after: Figures) -> str:
@@ -124,30 +149,41 @@ def is_better(before: Figures, after: Figures) -> bool:
     """Whether ``after`` is worse in no figure, and better in at least one."""
     if worse(before, after):
         return False
-    if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
+    by = RESOLUTION if before.is_static else LEAST_GAIN * before.strictness
+    if after.spills < before.spills or any(term.is_better(by) for term in _terms(before, after)):
         return True
-    if before.is_static or _is_less(before.weight, after.weight):
-        return False
-    return _is_less(after.weight, before.weight) or after.registers < before.registers
+    return not before.is_static and _is_less(after.weight, before.weight, by)
+
+
+def too_small(before: Figures) -> str:
+    """What is to be said of a kernel that is neither worse nor better."""
+    if before.strictness == 1:
+        return f"no figure gets better by {LEAST_GAIN:.2%}"
+    by = LEAST_GAIN * before.strictness
+    return f"no figure gets better by {by:.2%}, which sm_{before.sm} needs, since the rule was fitted on sm_{FITTED_SM}"
 
 
 def preferred_warps(before: Figures, after: Figures) -> int | None:
-    """Up to how many warps of a scheduler ``after`` is expected to be faster: 0 for none, `None` for any number."""
-    if is_better(before, after):
-        return None
+    """Up to how many warps of a scheduler ``after`` is expected to be faster, although it may execute loads that
+    ``before`` does not need: 0 for none, `None` for any number.
+
+    Such loads overlap latencies. That gains where ``before`` waits: where the latencies of a warp are longer than the
+    work of the other warps of its scheduler, with a reserve for what the figures do not contain (`RESERVE`).
+    """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
     warps = 0
-    while warps < _MOST_WARPS and _is_faster(before, after, warps + 1):
+    while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
         warps += 1
-    return warps
+    return None if warps == MOST_WARPS else warps
 
 
 def _is_faster(before: Figures, after: Figures, warps: int) -> bool:
     """Whether ``after`` is faster if a scheduler has so many warps of a launch."""
     if warps * SCHEDULERS > after.warps < before.warps:
-        return False  # fewer blocks are resident than before
-    return before.cycles_among(warps) > (1 + _GAIN) * after.cycles_among(warps)
+        return False  # fewer warps are resident than before
+    waits = before.cycles >= RESERVE * warps * before.weight
+    return waits and before.cycles_among(warps) > (1 + LEAST_PREFERENCE * before.strictness) * after.cycles_among(warps)
 
 
 def _short(number: float) -> str:

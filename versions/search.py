@@ -26,7 +26,7 @@ from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import gain, preferred_warps
+from ..cost import Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
@@ -169,14 +169,14 @@ class VersionSearch:
             return None, "same"
         # The gate may choose other rewrites under the smaller promise, so it decides again.
         kernel = self._optimized([name], promise_of(name, pairs), self._transform.passes)[name]
-        reason, gained, warps = self._judged(name, base, kernel)
+        reason, gained, _ = self._judged(name, base, kernel)
         if reason:
             return None, reason
         numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
         ranges = by_ranges(Facts(self._given[name], self._module), pairs)
         alternatives = [("disjoint buffers", by_allocation(numbers, pairs)), ("disjoint accesses", ranges)]
         requires = {what: conditions for what, conditions in alternatives if conditions is not None}
-        return Candidate(kernel, requires, pairs, gained, _up_to(warps)), ""
+        return Candidate(kernel, requires, pairs, gained), ""
 
     def _inside(self, name: str, disjoint: tuple[Candidate, ...]) -> tuple[Candidate | None, str]:
         """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it
@@ -189,7 +189,7 @@ class VersionSearch:
         promise = replace(promise_of(name, pairs), inside=assumed)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         before = disjoint[0].kernel if disjoint else base
-        reason, gained, warps = self._judged(name, before, kernel)
+        reason, gained, warps = self._judged(name, before, kernel, hoists=True)
         if reason:
             return None, reason
         inside = inside_buffers(self._module, kernel, [given, base, before], assumed)
@@ -202,17 +202,17 @@ class VersionSearch:
             f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)
             for what, conditions in alternatives.items()
         }
-        few = FEW_WARPS if warps is None else min(warps, FEW_WARPS)
-        return Candidate(kernel, requires, pairs, gained, _up_to(few)), ""
+        return Candidate(kernel, requires, pairs, gained, _up_to(warps)), ""
 
-    def _judged(self, name: str, base: Kernel, kernel: Kernel) -> tuple[str, str, int | None]:
+    def _judged(self, name: str, base: Kernel, kernel: Kernel, *, hoists: bool = False) -> tuple[str, str, int | None]:
         """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string; what it gains; up to
-        how many warps per scheduler it is preferred, `None` for any number."""
+        how many warps per scheduler it is preferred, `None` for any number. ``hoists``: it executes loads that
+        ``base`` may not need."""
         if print_kernel(kernel) == print_kernel(base):
             is_given = print_kernel(kernel) == print_kernel(self._given[name])
             return "unchanged" if is_given else "same", "", None
         if self._judge is None:
-            return "", "", None
+            return "", "", FEW_WARPS if hoists else None
         try:
             before = self._judge.figures(module_of(self._module, [base], {name: base}))[name]
             after = self._judge.figures(module_of(self._module, [base], {name: kernel}))[name]
@@ -220,8 +220,17 @@ class VersionSearch:
             return "refused", "", None
         if before.code == after.code:
             return "same", "", None
-        warps = preferred_warps(before, after)
+        warps = _preferred(before, after, hoists=hoists)
         return ("not-better", "", None) if warps == 0 else ("", gain(before, after), warps)
+
+
+def _preferred(before: Figures, after: Figures, *, hoists: bool) -> int | None:
+    """Up to how many warps per scheduler a version is preferred: 0 for none, `None` for any number."""
+    if hoists and before.cycles and after.cycles:
+        return preferred_warps(before, after)
+    if not is_better(before, after):
+        return 0
+    return FEW_WARPS if hoists else None
 
 
 def _up_to(warps: int | None) -> Expression | None:

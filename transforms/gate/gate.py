@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...cost import Figures, gain, is_better, worse
+from ...cost import Figures, gain, is_better, too_small, worse
 from ...ptx import Module
 from ..attempt import Attempt
 from .judge import Judge, RecordingJudge, Refused
@@ -97,7 +97,7 @@ def _decide_entry(
     if is_better(old, new):
         _report(attempt, "Passed", gain(old, new), "")
         return None
-    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else "nothing got better")
+    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else too_small(old))
     attempt.revert(module)
     return Search(attempt.original, old, new, list(attempt.transformed.keys), why)
 
