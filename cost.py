@@ -20,6 +20,7 @@ __all__ = [
     "LEAST_GAIN",
     "LEAST_PREFERENCE",
     "RESERVE",
+    "RESERVE_TO_HOIST",
     "SCHEDULERS",
     "TRIPS",
     "Figures",
@@ -47,8 +48,9 @@ FITTED_SM = 90
 LEAST_GAIN = 0.0025
 #: By which share a version with hoisted loads has to be faster by the model, so that it is preferred; twice, on others.
 LEAST_PREFERENCE = 0.005
-#: How much longer than its work and that of the others of its scheduler the latencies of a warp have to be.
-RESERVE = 4.0
+#: How much longer than the work of all warps of a scheduler the latencies of a warp have to be, so that fewer warps may
+#: be resident, and so that loads are executed early although they may not be needed.
+RESERVE, RESERVE_TO_HOIST = 2.0, 4.0
 
 #: The most warps that a scheduler can have.
 MOST_WARPS = 16
@@ -90,6 +92,10 @@ class Figures:
         of them wait if that is more."""
         return max(self.weight, self.cycles / warps)
 
+    def waits(self, warps: float, reserve: float) -> bool:
+        """Whether the latencies of a warp are so many times as long as the work of all warps of its scheduler."""
+        return self.cycles >= reserve * warps * self.weight
+
     @property
     def strictness(self) -> float:
         """By how much more a kernel of this architecture has to gain than one of the architecture of the fit."""
@@ -128,7 +134,10 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
     if before.cycles and after.cycles:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
-        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full), warps]
+        both = [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
+        # Where the work of the warps nearly fills the time, latencies are not what the kernel waits for, and fewer
+        # warps cost more than the schedule of one warp shows.
+        return both if before.waits(before.warps / SCHEDULERS, RESERVE) else [*both, warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
     return [warps, _Term(before.weight, after.weight, weight)]
 
@@ -168,7 +177,7 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     ``before`` does not need: 0 for none, `None` for any number.
 
     Such loads overlap latencies. That gains where ``before`` waits: where the latencies of a warp are longer than the
-    work of the other warps of its scheduler, with a reserve for what the figures do not contain (`RESERVE`).
+    work of the warps of its scheduler, with a reserve for what the figures do not contain.
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
@@ -182,7 +191,7 @@ def _is_faster(before: Figures, after: Figures, warps: int) -> bool:
     """Whether ``after`` is faster if a scheduler has so many warps of a launch."""
     if warps * SCHEDULERS > after.warps < before.warps:
         return False  # fewer warps are resident than before
-    waits = before.cycles >= RESERVE * warps * before.weight
+    waits = before.waits(warps, RESERVE_TO_HOIST)
     return waits and before.cycles_among(warps) > (1 + LEAST_PREFERENCE * before.strictness) * after.cycles_among(warps)
 
 

@@ -191,15 +191,15 @@ def of_the_gate(version: Version) -> bool:
     return is_better(version.before, version.after)
 
 
-def of_equal_warps(version: Version) -> bool:
-    """The gate without a least gain: what differs by more than the resolution decides."""
-    with patch.object(cost, "LEAST_GAIN", cost.RESOLUTION):
+def of_the_gate_before(version: Version) -> bool:
+    """Any gain that can be resolved decides, and fewer resident warps count in the model only."""
+    with patch.object(cost, "LEAST_GAIN", cost.RESOLUTION), patch.object(cost, "RESERVE", 0.0):
         return of_the_gate(version)
 
 
 RULES: dict[str, Rule] = {
     "everything": lambda version: True,
-    "no fewer warps, any gain": of_equal_warps,
+    "the gate before": of_the_gate_before,
     "the gate": of_the_gate,
 }
 
@@ -272,7 +272,7 @@ def main() -> int:
             print(f"| {name} | {half} | {preferences(of, limit)} |")
     if arguments.fit:
         for least, reserve in itertools.product((0.0025, 0.005, 0.01, 0.02, 0.05), (1.0, 2.0, 4.0, 8.0)):
-            with patch.object(cost, "LEAST_PREFERENCE", least), patch.object(cost, "RESERVE", reserve):
+            with patch.object(cost, "LEAST_PREFERENCE", least), patch.object(cost, "RESERVE_TO_HOIST", reserve):
                 print(
                     f"| gain of {least:.2%}, reserve {reserve:g} | first | {preferences(halves['first'], by_model)} |"
                 )

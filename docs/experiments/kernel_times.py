@@ -18,10 +18,11 @@ in each round. An arm is left out if its exit code differs from that of the unch
 JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their number, the mean
 and the median of their times.
 
-`table` writes one row for each kernel, launch size and machine code that differs from nvcc's, with the arms that have
-it: the figures of both codes, the size of the launch, and the ratio of times, before to after. Within a round all
-executions with equal machine code of the kernel count together; `ratio` is the median over rounds, `low` and `high` are
-the least and the greatest one. A row whose arm is `nvcc` compares two executions of equal code in each round.
+`table` writes one row for each kernel, each of its `MOST_SIZES` launch sizes that take the most time, and each machine
+code that differs from nvcc's, with the arms that have it: the figures of both codes, the size of the launch, and the
+ratio of times, before to after. Within a round all executions with equal machine code of the kernel count together;
+`ratio` is the median over rounds, `low` and `high` are the least and the greatest one. A row whose arm is `nvcc`
+compares two executions of equal code in each round.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ FIRST = 20
 #: The exit code of such a program.
 STOPPED = 75
 
+#: How many launch sizes of a kernel the table has.
+MOST_SIZES = 8
 #: How many seconds a program may need before it initializes CUDA.
 HOST_SECONDS = 2
 
@@ -486,7 +489,8 @@ def rows_of(
                 times[launch][code].setdefault(row["round"], []).append(each)
                 if row["arm"] == PLAIN:
                     counts[launch] = number
-    for launch, by_code in times.items():
+    for launch in longest(times, plain, counts):
+        by_code = times[launch]
         name = launch[0]
         before = by_code.get(plain[name]["code"], {})
         for code, after in by_code.items():
@@ -508,6 +512,24 @@ def rows_of(
                     for figure, value in columns(of).items()
                 }
                 yield {"program": program, "arms": " ".join(arms), **sizes, **measured, **both}
+
+
+def longest(
+    times: Mapping[tuple[str, ...], Mapping[str, Mapping[int, list[float]]]],
+    plain: Mapping[str, Mapping[str, Any]],
+    counts: Mapping[tuple[str, ...], int],
+) -> list[tuple[str, ...]]:
+    """Of each kernel, the launch sizes that take the most time in the unchanged program."""
+
+    def total(launch: tuple[str, ...]) -> float:
+        rounds = times[launch].get(plain[launch[0]]["code"], {})
+        return counts[launch] * statistics.fmean(each for of in rounds.values() for each in of)
+
+    chosen: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for launch in sorted(counts, key=total, reverse=True):
+        if len(chosen[launch[0]]) < MOST_SIZES:
+            chosen[launch[0]].append(launch)
+    return [launch for of in chosen.values() for launch in of]
 
 
 def comparable_arms(executions: list[dict[str, Any]]) -> set[str]:

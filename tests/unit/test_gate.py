@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.cost import RESERVE, TRIPS, Figures, is_better, preferred_warps, too_small, worse
+from ptxmotion.cost import RESERVE_TO_HOIST, TRIPS, Figures, is_better, preferred_warps, too_small, worse
 from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.judges import Assembled, judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
@@ -190,10 +190,13 @@ def test_loads_that_wait_for_one_another_are_worse_than_fewer_instructions_are_b
     before = replace(SAME, cycles=4000.0)
     assert worse(before, replace(before, cycles=4500.0, weight=90)) == ("4500 cycles of one warp alone instead of 4000")
     assert worse(before, replace(before, cycles=4001.0, weight=90)) == ""
-    # More registers are worse if they reduce the number of resident warps, whatever the model says that they save.
+    # More registers are worse if they reduce the number of resident warps, unless the cycles that they save are worth
+    # more, and latencies are much longer than the work of all warps.
     assert "on a full multiprocessor" in worse(before, replace(before, cycles=3900.0, registers=92, warps=32))
     fewer = replace(before, cycles=1900.0, registers=92, warps=32)
-    assert worse(before, fewer) == "32 warps on a multiprocessor instead of 64"
+    assert worse(before, fewer) == ""
+    busy = replace(before, weight=4000 / 16 / 1.9)
+    assert worse(busy, replace(fewer, weight=busy.weight)) == "32 warps on a multiprocessor instead of 64"
 
 
 def test_a_judge_that_refuses_gives_everything_back() -> None:
@@ -265,7 +268,7 @@ def test_on_another_architecture_a_kernel_has_to_gain_twice_as_much() -> None:
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
     before = replace(SAME, warps=64, weight=100.0, cycles=2000.0)
     hoisted = replace(before, code="b", weight=105.0, cycles=1000.0)
-    assert preferred_warps(before, hoisted) == 2000 / 100 / RESERVE
+    assert preferred_warps(before, hoisted) == 2000 / 100 / RESERVE_TO_HOIST
     assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, cycles=9e5)) is None
     assert preferred_warps(before, replace(hoisted, cycles=1995.0)) == 0
     assert preferred_warps(before, replace(hoisted, spills=1)) == 0
