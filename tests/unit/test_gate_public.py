@@ -61,8 +61,8 @@ def test_hoisted_loads_are_counted_by_launch(tmp_path: Path) -> None:
     # One, four and sixteen warps per scheduler; the latencies are a hundred times the instructions.
     rows = [("p", "k", "hoisted", blocks, ratio, change) for blocks, ratio in ((66, 1.5), (264, 1.2), (9999, 0.8))]
     versions = table(tmp_path / "table.csv", *rows)
-    assert study.preferences(versions, lambda version: None).startswith("3 | 3 | 1 | 2 | 0.800")
-    assert study.preferences(versions, lambda version: 4) == "3 | 2 | 0 | 2 | 1.000 | 100%"
+    assert study.preferences(versions, study.LIMITS["always"]).startswith("3 | 3 | 1 | 2 | 0.800")
+    assert study.preferences(versions, study.LIMITS["at most 4 warps"]) == "3 | 2 | 0 | 2 | 1.000 | 100%"
     assert study.preferences(versions, study.by_model).startswith("3 | 3 | 1")
 
 
