@@ -14,7 +14,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DEEPEST", "TRIPS", "Figures", "gain", "is_better", "loop_weight", "worse"]
+__all__ = [
+    "DEEPEST",
+    "FITTED_SM",
+    "LEAST_GAIN",
+    "LEAST_PREFERENCE",
+    "RESERVE",
+    "RESERVE_TO_HOIST",
+    "SCHEDULERS",
+    "TRIPS",
+    "Figures",
+    "gain",
+    "is_better",
+    "loop_weight",
+    "preferred_warps",
+    "too_small",
+    "worse",
+]
 
 #: How often a loop is assumed to run where there is no profile, and the loop depth from which the weight is constant.
 TRIPS = 8.0
@@ -25,6 +41,19 @@ SCHEDULERS = 4
 
 #: Figures that differ by less than this share are equal.
 RESOLUTION = 0.001
+
+#: The architecture on which the times were measured from which the next two numbers come (docs/experiments/gate.md).
+FITTED_SM = 90
+#: By which share a figure has to get better, so that a kernel is better; twice, on other architectures.
+LEAST_GAIN = 0.0025
+#: By which share a version with hoisted loads has to be faster by the model, so that it is preferred; twice, on others.
+LEAST_PREFERENCE = 0.005
+#: How much longer than the work of all warps of a scheduler the latencies of a warp have to be, so that fewer warps may
+#: be resident, and so that loads are executed early although they may not be needed.
+RESERVE, RESERVE_TO_HOIST = 2.0, 4.0
+
+#: The most warps that a scheduler can have.
+MOST_WARPS = 16
 
 
 def loop_weight(depth: int) -> float:
@@ -42,6 +71,8 @@ class Figures:
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule.
 
+    ``sm`` is the architecture, 90 for sm_90a.
+
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
     registers are compared.
@@ -54,6 +85,21 @@ class Figures:
     weight: float
     cycles: float = 0.0
     is_static: bool = False
+    sm: int = FITTED_SM
+
+    def cycles_among(self, warps: float) -> float:
+        """The cycles of a scheduler for one of ``warps`` warps: its issue slots, or its share of the time in which all
+        of them wait if that is more."""
+        return max(self.weight, self.cycles / warps)
+
+    def waits(self, warps: float, reserve: float) -> bool:
+        """Whether the latencies of a warp are so many times as long as the work of all warps of its scheduler."""
+        return self.cycles >= reserve * warps * self.weight
+
+    @property
+    def strictness(self) -> float:
+        """By how much more a kernel of this architecture has to gain than one of the architecture of the fit."""
+        return 1.0 if self.is_static or self.sm == FITTED_SM else 2.0
 
     @property
     def full(self) -> float:
@@ -71,11 +117,11 @@ class _Term:
 
     @property
     def is_worse(self) -> bool:
-        return _is_less(self.before, self.after)
+        return _is_less(self.before, self.after, RESOLUTION)
 
-    @property
-    def is_better(self) -> bool:
-        return _is_less(self.after, self.before)
+    def is_better(self, by: float) -> bool:
+        """Whether it gets better by this share."""
+        return _is_less(self.after, self.before, by)
 
 
 def _terms(before: Figures, after: Figures) -> list[_Term]:
@@ -83,18 +129,21 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
     if before.is_static:
         counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
         return [_Term(before.weight, after.weight, counted)]
+    # The launch may be so large that all of them are resident.
+    warps = _Term(-before.warps, -after.warps, f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}")
     if before.cycles and after.cycles:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
-        return [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
-    # Without a schedule, the number of warps is the only measure of how well latencies are hidden.
-    warps = f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}"
+        both = [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
+        # Where the work of the warps nearly fills the time, latencies are not what the kernel waits for, and fewer
+        # warps cost more than the schedule of one warp shows.
+        return both if before.waits(before.warps / SCHEDULERS, RESERVE) else [*both, warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
-    return [_Term(-before.warps, -after.warps, warps), _Term(before.weight, after.weight, weight)]
+    return [warps, _Term(before.weight, after.weight, weight)]
 
 
-def _is_less(left: float, right: float) -> bool:
-    return right - left > RESOLUTION * abs(right)
+def _is_less(left: float, right: float, by: float) -> bool:
+    return right - left > by * abs(right)
 
 
 def worse(before: Figures, after: Figures) -> str:
@@ -109,11 +158,41 @@ def is_better(before: Figures, after: Figures) -> bool:
     """Whether ``after`` is worse in no figure, and better in at least one."""
     if worse(before, after):
         return False
-    if after.spills < before.spills or any(term.is_better for term in _terms(before, after)):
+    by = RESOLUTION if before.is_static else LEAST_GAIN * before.strictness
+    if after.spills < before.spills or any(term.is_better(by) for term in _terms(before, after)):
         return True
-    if before.is_static or _is_less(before.weight, after.weight):
-        return False
-    return _is_less(after.weight, before.weight) or after.registers < before.registers
+    return not before.is_static and _is_less(after.weight, before.weight, by)
+
+
+def too_small(before: Figures) -> str:
+    """What is to be said of a kernel that is neither worse nor better."""
+    if before.strictness == 1:
+        return f"no figure gets better by {LEAST_GAIN:.2%}"
+    by = LEAST_GAIN * before.strictness
+    return f"no figure gets better by {by:.2%}, which sm_{before.sm} needs, since the rule was fitted on sm_{FITTED_SM}"
+
+
+def preferred_warps(before: Figures, after: Figures) -> int | None:
+    """Up to how many warps of a scheduler ``after`` is expected to be faster, although it may execute loads that
+    ``before`` does not need: 0 for none, `None` for any number.
+
+    Such loads overlap latencies. That gains where ``before`` waits: where the latencies of a warp are longer than the
+    work of the warps of its scheduler, with a reserve for what the figures do not contain.
+    """
+    if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
+        return 0
+    warps = 0
+    while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
+        warps += 1
+    return None if warps == MOST_WARPS else warps
+
+
+def _is_faster(before: Figures, after: Figures, warps: int) -> bool:
+    """Whether ``after`` is faster if a scheduler has so many warps of a launch."""
+    if warps * SCHEDULERS > after.warps < before.warps:
+        return False  # fewer warps are resident than before
+    waits = before.waits(warps, RESERVE_TO_HOIST)
+    return waits and before.cycles_among(warps) > (1 + LEAST_PREFERENCE * before.strictness) * after.cycles_among(warps)
 
 
 def _short(number: float) -> str:

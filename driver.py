@@ -23,11 +23,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from .cost import SCHEDULERS
 from .ptx import Kernel, Module, parse, print_module
 from .ptx.verify import verify
 from .transforms.attempt import Attempt, untouched_copy
 from .transforms.equal_kernels import EqualKernels
-from .transforms.gate.judge import ReadsFloatCode, TimesItsWork
+from .transforms.gate.judge import JudgesSmallLaunches, ReadsFloatCode, TimesItsWork
 from .transforms.passes import passes_of
 from .transforms.pipeline import KernelTransform
 from .transforms.remarks import Remark, Remarks
@@ -161,11 +162,14 @@ def _add_versions(
 ) -> Contract:
     """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
     from .versions.module import contract_of, put_versions
-    from .versions.search import HOISTING, VersionSearch
+    from .versions.search import FEW_WARPS, HOISTING, VersionSearch
+
+    few = judge.for_small_launches(FEW_WARPS * SCHEDULERS) if isinstance(judge, JudgesSmallLaunches) else judge
 
     def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]) -> None:
         restricted = replace(transform, passes=passes, promise=promise, timings={}, observer=None)
-        optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
+        # A promise about buffers lets loads rise, which is for small launches only.
+        optimize_module(scratch, kernels, restricted, judge if promise.inside is None else few, Remarks(scratch))
 
     hoisting = passes_of(HOISTING) if transform.passes else []
     outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()

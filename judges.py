@@ -6,7 +6,9 @@ starts no programs. This module connects them.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ __all__ = ["Assembled", "judge_of"]
 class Assembled:
     """A judge that prints a module and passes it to `PtxasJudge`.
 
+    ``most_warps``: a multiprocessor has at most so many warps at a time in the launches that are judged, even if more
+    would fit.
+
     `float_code` assembles entries one by one. ptxas makes the same code of an entry without calls, whichever other
     entries the module has. So `figures` reads the figures of these entries from the same cubins, and assembles only the
     others. A module that declares a function of another module is an exception: if an entry calls one of them, all of
@@ -31,11 +36,16 @@ class Assembled:
 
     name = "ptxas"
 
-    def __init__(self, judge: PtxasJudge) -> None:
+    def __init__(self, judge: PtxasJudge, most_warps: float = math.inf) -> None:
         self._judge = judge
+        self._most_warps = most_warps
         self.times = judge.times
         #: The names of entries without calls that `float_code` has assembled alone.
         self._alone: set[str] = set()
+
+    def for_small_launches(self, most_warps: float) -> Assembled:
+        """See `JudgesSmallLaunches`."""
+        return Assembled(self._judge, most_warps)
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused` where ptxas fails."""
@@ -53,7 +63,7 @@ class Assembled:
             raise Refused(" ".join(str(error).split())[:200]) from error
         if missing := [kernel.name for kernel in module.entries if kernel.name not in figures]:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
-        return figures
+        return {name: replace(each, warps=min(each.warps, self._most_warps)) for name, each in figures.items()}
 
     def _figures_alone(self, module: Module) -> dict[str, Figures]:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
@@ -100,7 +110,7 @@ class Assembled:
         from .toolchain.tools import ToolchainError
 
         try:
-            return self._judge.recall(key)
+            return self._judge.recall(self._key(key))
         except (ToolchainError, OSError):  # the version of ptxas cannot be read; the next call of `figures` reports it
             return None
 
@@ -109,7 +119,11 @@ class Assembled:
         from .toolchain.tools import ToolchainError
 
         with suppress(ToolchainError, OSError):
-            self._judge.remember(key, value)
+            self._judge.remember(self._key(key), value)
+
+    def _key(self, key: str) -> str:
+        """A key of a record with what the figures depend on besides ptxas."""
+        return key if math.isinf(self._most_warps) else f"at most {self._most_warps:g} warps\0{key}"
 
 
 def judge_of(

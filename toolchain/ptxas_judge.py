@@ -189,6 +189,7 @@ def figures_of(code: KernelCode) -> Figures:
         warps=warps(code),
         weight=float(code.weighted_instructions),
         cycles=code.cycles,
+        sm=code.sm,
     )
 
 

@@ -26,7 +26,7 @@ from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import gain, is_better
+from ..cost import Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..transforms.passes import Pass
     from ..transforms.pipeline import KernelTransform
 
-__all__ = ["HOISTING", "REASONS", "Candidate", "Optimize", "VersionSearch", "Versioned", "pointer_pairs"]
+__all__ = ["FEW_WARPS", "HOISTING", "REASONS", "Candidate", "Optimize", "VersionSearch", "Versioned", "pointer_pairs"]
 
 #: Why a kernel has no version, by id.
 REASONS: dict[str, str] = {
@@ -55,9 +55,10 @@ REASONS: dict[str, str] = {
 #: The passes that hoist loads above the branches that decide about them, as the thesis does.
 HOISTING = "ssrqp:paper=true"
 
-#: When a version with hoisted loads is preferred. It issues more instructions, and overlaps the latencies of its loads.
-#: That gains where few warps share a scheduler. Where there are many, they hide the latencies of each other.
-FEW_WARPS = parse("warps_per_scheduler <= 4")
+#: A version with hoisted loads is made for launches with at most so many warps per scheduler. It issues more
+#: instructions, and overlaps the latencies of its loads. Where there are many warps, they hide the latencies of each
+#: other. Without figures of the machine code, the version is preferred in all of these launches.
+FEW_WARPS = 4
 
 #: Optimizes kernels of a module in place with passes, under a promise.
 Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
@@ -160,7 +161,7 @@ class VersionSearch:
     def _disjoint(self, name: str, restricted: Kernel, relevant: frozenset[Pair]) -> tuple[Candidate | None, str]:
         """The version for disjoint buffers, or the reason why there is none."""
         base = self._module.kernel(name)
-        reason, _ = self._judged(name, base, restricted)
+        reason, _, _ = self._judged(name, base, restricted)
         if reason:
             return None, reason
         pairs = needed_pairs(self._transform, self._module, self._given[name], relevant)
@@ -168,7 +169,7 @@ class VersionSearch:
             return None, "same"
         # The gate may choose other rewrites under the smaller promise, so it decides again.
         kernel = self._optimized([name], promise_of(name, pairs), self._transform.passes)[name]
-        reason, gained = self._judged(name, base, kernel)
+        reason, gained, _ = self._judged(name, base, kernel)
         if reason:
             return None, reason
         numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
@@ -188,7 +189,7 @@ class VersionSearch:
         promise = replace(promise_of(name, pairs), inside=assumed)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         before = disjoint[0].kernel if disjoint else base
-        reason, gained = self._judged(name, before, kernel)
+        reason, gained, warps = self._judged(name, before, kernel, hoists=True)
         if reason:
             return None, reason
         inside = inside_buffers(self._module, kernel, [given, base, before], assumed)
@@ -201,23 +202,40 @@ class VersionSearch:
             f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)
             for what, conditions in alternatives.items()
         }
-        return Candidate(kernel, requires, pairs, gained, FEW_WARPS), ""
+        return Candidate(kernel, requires, pairs, gained, _up_to(warps)), ""
 
-    def _judged(self, name: str, base: Kernel, kernel: Kernel) -> tuple[str, str]:
-        """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string, and what it gains."""
+    def _judged(self, name: str, base: Kernel, kernel: Kernel, *, hoists: bool = False) -> tuple[str, str, int | None]:
+        """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string; what it gains; up to
+        how many warps per scheduler it is preferred, `None` for any number. ``hoists``: it executes loads that
+        ``base`` may not need."""
         if print_kernel(kernel) == print_kernel(base):
             is_given = print_kernel(kernel) == print_kernel(self._given[name])
-            return "unchanged" if is_given else "same", ""
+            return "unchanged" if is_given else "same", "", None
         if self._judge is None:
-            return "", ""
+            return "", "", FEW_WARPS if hoists else None
         try:
             before = self._judge.figures(module_of(self._module, [base], {name: base}))[name]
             after = self._judge.figures(module_of(self._module, [base], {name: kernel}))[name]
         except Refused:
-            return "refused", ""
+            return "refused", "", None
         if before.code == after.code:
-            return "same", ""
-        return ("", gain(before, after)) if is_better(before, after) else ("not-better", "")
+            return "same", "", None
+        warps = _preferred(before, after, hoists=hoists)
+        return ("not-better", "", None) if warps == 0 else ("", gain(before, after), warps)
+
+
+def _preferred(before: Figures, after: Figures, *, hoists: bool) -> int | None:
+    """Up to how many warps per scheduler a version is preferred: 0 for none, `None` for any number."""
+    if hoists and before.cycles and after.cycles:
+        return preferred_warps(before, after)
+    if not is_better(before, after):
+        return 0
+    return FEW_WARPS if hoists else None
+
+
+def _up_to(warps: int | None) -> Expression | None:
+    """The condition that a scheduler has at most so many warps of a launch; `None` for any number."""
+    return None if warps is None else parse(f"warps_per_scheduler <= {warps}")
 
 
 def _reason_of(module: Module) -> str:

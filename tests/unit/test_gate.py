@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.cost import TRIPS, Figures, is_better, worse
+from ptxmotion.cost import RESERVE_TO_HOIST, TRIPS, Figures, is_better, preferred_warps, too_small, worse
 from ptxmotion.driver import Policy, optimize_in_place
-from ptxmotion.judges import judge_of
+from ptxmotion.judges import Assembled, judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, find_tool
@@ -52,10 +52,11 @@ class Scripted:
     def __init__(self, of: Callable[[str], Figures]) -> None:
         self.of = of
         self.asked = 0
+        self.sm = 90
 
     def figures(self, module: Module) -> dict[str, Figures]:
         self.asked += 1
-        return {kernel.name: self.of(print_module(module)) for kernel in module.entries}
+        return {kernel.name: replace(self.of(print_module(module)), sm=self.sm) for kernel in module.entries}
 
 
 def gated(judge: object, passes: str = "cse,dce") -> tuple[Module, Remarks]:
@@ -190,9 +191,12 @@ def test_loads_that_wait_for_one_another_are_worse_than_fewer_instructions_are_b
     assert worse(before, replace(before, cycles=4500.0, weight=90)) == ("4500 cycles of one warp alone instead of 4000")
     assert worse(before, replace(before, cycles=4001.0, weight=90)) == ""
     # More registers are worse if they reduce the number of resident warps, unless the cycles that they save are worth
-    # more.
+    # more, and latencies are much longer than the work of all warps.
     assert "on a full multiprocessor" in worse(before, replace(before, cycles=3900.0, registers=92, warps=32))
-    assert worse(before, replace(before, cycles=1900.0, registers=92, warps=32)) == ""
+    fewer = replace(before, cycles=1900.0, registers=92, warps=32)
+    assert worse(before, fewer) == ""
+    busy = replace(before, weight=4000 / 16 / 1.9)
+    assert worse(busy, replace(fewer, weight=busy.weight)) == "32 warps on a multiprocessor instead of 64"
 
 
 def test_a_judge_that_refuses_gives_everything_back() -> None:
@@ -231,13 +235,46 @@ LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").r
     [
         ({"weight": 77590.0}, False),  # 0.05 % less weight: measured as 2 % slower
         ({"weight": 77000.0}, True),
-        ({"registers": 38}, True),
-        ({"weight": 78000.0, "registers": 38}, False),
+        ({"weight": 77450.0}, False),  # 0.23 %
+        ({"registers": 38}, False),
     ],
 )
 def test_differences_below_the_resolution_decide_nothing(change: dict[str, Any], better: bool) -> None:
     before = Figures("a", 40, 0, 48.0, 77632.0, 375363.0)
     assert is_better(before, replace(before, code="b", cycles=375254.0, **change)) is better
+
+
+def test_on_another_architecture_a_kernel_has_to_gain_twice_as_much() -> None:
+    before = replace(SAME, weight=1000.0, cycles=10_000.0)
+    after = replace(before, code="b", cycles=9960.0, weight=996.0)
+    assert is_better(before, after)
+    assert not is_better(replace(before, sm=80), replace(after, sm=80))
+    assert is_better(replace(before, sm=80), replace(after, sm=80, cycles=9940.0))
+    assert too_small(before) == "no figure gets better by 0.25%"
+    assert "sm_80" in too_small(replace(before, sm=80)) and "sm_90" in too_small(replace(before, sm=80))
+    hoisted = replace(after, cycles=9920.0, weight=1100.0)
+    assert preferred_warps(before, hoisted)
+    assert preferred_warps(replace(before, sm=80), replace(hoisted, sm=80)) == 0
+    module = parse(TEXT)
+    judge = Scripted(
+        by_products({("3", "3", "5", "5"): 1000, ("3", "5"): 996, ("3", "5", "5"): 999, ("3", "3", "5"): 999})
+    )
+    judge.sm = 80
+    log = optimize_in_place(module, "cse,dce", Policy(judge=judge)).log
+    assert products(module) == ["3", "3", "5", "5"]
+    assert any("the rule was fitted on sm_90" in remark.message for remark in log.items)
+
+
+def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
+    before = replace(SAME, warps=64, weight=100.0, cycles=2000.0)
+    hoisted = replace(before, code="b", weight=105.0, cycles=1000.0)
+    assert preferred_warps(before, hoisted) == 2000 / 100 / RESERVE_TO_HOIST
+    assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, cycles=9e5)) is None
+    assert preferred_warps(before, replace(hoisted, cycles=1995.0)) == 0
+    assert preferred_warps(before, replace(hoisted, spills=1)) == 0
+    assert preferred_warps(before, replace(before, code="b", weight=105.0)) == 0
+    # Where fewer warps fit than before, it is not for launches in which all of them would be resident.
+    assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, warps=24)) == 6
 
 
 def static(text: str, passes: str) -> tuple[Module, Remarks]:
@@ -312,6 +349,15 @@ def test_ptxas_figures_are_cached(judge: PtxasJudge, monkeypatch: pytest.MonkeyP
     assert first["k"].weight > 0
     monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge.assemble_whole_or_relocatable", None)
     assert judge.figures(TEXT) == first
+
+
+def test_a_judge_for_small_launches_ignores_what_a_full_multiprocessor_holds(judge: PtxasJudge) -> None:
+    every, small = Assembled(judge), Assembled(judge).for_small_launches(16)
+    figures = every.figures(parse(TEXT))["k"]
+    assert figures.warps > 16
+    assert small.figures(parse(TEXT))["k"] == replace(figures, warps=16)
+    small.remember("search", ["a rewrite"])
+    assert (small.recall("search"), every.recall("search")) == (["a rewrite"], None)
 
 
 def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:

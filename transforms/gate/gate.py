@@ -7,11 +7,13 @@ launched. So a kernel stays changed only where it is better at both extremes of 
 - *a full multiprocessor*: the cycles per warp where as many warps as fit share four schedulers. This is the larger of
   the issue slots of a warp and its cycles alone divided by the number of warps. Registers matter here, by occupancy.
 
-Neither figure may get worse, accesses to local memory (spills) may not increase, and something must get better.
-Figures that differ by less than one in a thousand are equal. Of equal kernels the one with fewer weighted instructions
-is better, then the one with fewer registers. A kernel whose machine code is the same as before is reverted. Where a
-kernel got worse, subsets of its rewrites are tried (`search.py`), so that one bad rewrite does not discard the others.
-A function has no figures of its own: where an entry got worse, all functions are reverted first.
+Neither figure may get worse, accesses to local memory (spills) may not increase, and one of the figures or the weighted
+instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
+`cost.RESERVE` times as long as the work of all warps of its scheduler. Figures that differ by less than one in a
+thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice
+as large. A kernel whose machine code is the same as before is reverted. Where a kernel got worse, subsets of its
+rewrites are tried (`search.py`), so that one bad rewrite does not discard the others. A function has no figures of its
+own: where an entry got worse, all functions are reverted first.
 
 Requires: attempts whose kernels are in the module. Guarantees: a kernel that stays changed is not worse by the judge's
 figures; each decision is a remark. Where the judge refuses, every kernel is reverted (reason ``gate-refused``).
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...cost import Figures, gain, is_better, worse
+from ...cost import Figures, gain, is_better, too_small, worse
 from ...ptx import Module
 from ..attempt import Attempt
 from .judge import Judge, RecordingJudge, Refused
@@ -98,7 +100,7 @@ def _decide_entry(
     if is_better(old, new):
         _report(attempt, "Passed", gain(old, new), "")
         return None
-    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else "nothing got better")
+    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else too_small(old))
     attempt.revert(module)
     return Search(attempt.original, old, new, list(attempt.transformed.keys), why)
 

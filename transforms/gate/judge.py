@@ -8,7 +8,7 @@ from ...cost import Figures
 from ...ptx import Module
 from ...work_times import WorkTimes
 
-__all__ = ["Judge", "ReadsFloatCode", "RecordingJudge", "Refused", "TimesItsWork"]
+__all__ = ["Judge", "JudgesSmallLaunches", "ReadsFloatCode", "RecordingJudge", "Refused", "TimesItsWork"]
 
 
 class Refused(Exception):
@@ -39,6 +39,15 @@ class ReadsFloatCode(Protocol):
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
         """Name of an entry → for each of its instructions in order, the kinds of its floating-point machine
         instructions: ``fma``, ``add``, ``mul``; empty where it has none. Raises `Refused`."""
+        ...
+
+
+@runtime_checkable
+class JudgesSmallLaunches(Protocol):
+    """A judge that can also judge for small launches only."""
+
+    def for_small_launches(self, most_warps: float) -> Judge:
+        """This judge, for launches of which a multiprocessor has at most ``most_warps`` warps at a time."""
         ...
 
 

@@ -1,0 +1,307 @@
+"""The gate against times of public programs: which kernels it keeps, and how much faster or slower these are.
+
+    python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
+
+The table is that of `kernel_times.py`. The programs are split into two halves by a hash of their names. Each rule is
+reported on both:
+
+    kept       kernels of which the rule keeps a version; how many of them are slower, and faster, by more than 1 %
+    worst      the slowest of them
+    gain       the geometric mean of all kernels that some arm changes, if each one is as the rule keeps it
+    best       the same for the fastest version of each kernel that is faster by more than 1 %, else nvcc's code
+    share      the part of the logarithm of `best` that the rule keeps
+
+A kernel is counted once. Its ratio is that of the times of all its launches. The versions that a rule may keep are
+those of `gated` and `O3`; the first that it accepts is kept, in the order `O3`, `gated`. `best` is over these, too.
+
+The second table has the launches of kernels with hoisted loads, the arm `hoisted`: of which launches a rule prefers
+them, by the warps that a scheduler has. `--fit` prints both tables for other thresholds, on the first half only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import itertools
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import patch
+
+from ptxmotion import cost
+from ptxmotion.contract.conditions import warps_per_scheduler
+from ptxmotion.cost import Figures, is_better, preferred_warps
+from ptxmotion.toolchain.occupancy import occupancy
+
+#: The GPU of the table: an H200.
+_SM = 90
+_MULTIPROCESSORS = 132
+
+#: A difference of time that counts.
+EFFECT = 0.01
+LEGAL = ("O3", "gated", "ssrqp", "lcm", "sscm")
+OFFERED = ("O3", "gated")
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A size of launches of a kernel with one machine code, and what was measured."""
+
+    blocks: int
+    threads: int
+    shared: int
+    launches: int
+    nanoseconds: float
+    ratio: float
+    low: float
+    high: float
+
+    def warps(self, figures: Figures) -> int:
+        """Warps of the launch that a scheduler has at a time, if the kernel has these figures."""
+        held = occupancy(_SM, self.threads, figures.registers, self.shared)
+        blocks = held.blocks if held is not None else 1
+        return warps_per_scheduler((self.blocks, 1, 1), (self.threads, 1, 1), _MULTIPROCESSORS, max(blocks, 1))
+
+
+@dataclass(frozen=True)
+class Version:
+    """One machine code of a kernel, beside that of nvcc."""
+
+    program: str
+    kernel: str
+    arms: tuple[str, ...]
+    before: Figures
+    after: Figures
+    launches: tuple[Launch, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The time of all launches before, divided by that after."""
+        before = sum(each.launches * each.nanoseconds for each in self.launches)
+        return before / sum(each.launches * each.nanoseconds / each.ratio for each in self.launches)
+
+
+Rule = Callable[[Version], bool]
+
+
+def read(path: Path) -> list[Version]:
+    """The versions of the table, without those of nvcc."""
+    found: dict[tuple[str, str, str], list[dict[str, str]]] = defaultdict(list)
+    with path.open() as file:
+        for row in csv.DictReader(file):
+            if "nvcc" not in row["arms"].split():
+                found[row["program"], row["kernel"], row["arms"]].append(row)
+    return [_version(rows) for rows in found.values()]
+
+
+def _version(rows: Sequence[dict[str, str]]) -> Version:
+    first = rows[0]
+    figures = [
+        Figures(
+            code=when,
+            registers=int(first[f"registers_{when}"]),
+            spills=int(first[f"spills_{when}"]),
+            warps=float(first[f"warps_{when}"]),
+            weight=float(first[f"weight_{when}"]),
+            cycles=float(first[f"cycles_{when}"]),
+        )
+        for when in ("before", "after")
+    ]
+    launches = [
+        Launch(
+            _product(row["grid"]),
+            _product(row["block"]),
+            int(row["shared"]),
+            int(row["launches"]),
+            float(row["nanoseconds"]),
+            float(row["ratio"]),
+            float(row["low"]),
+            float(row["high"]),
+        )
+        for row in rows
+    ]
+    arms = tuple(first["arms"].split())
+    return Version(first["program"], first["kernel"], arms, figures[0], figures[1], tuple(launches))
+
+
+def _product(text: str) -> int:
+    return math.prod(map(int, text.split(",")))
+
+
+def is_first_half(program: str) -> bool:
+    return hashlib.sha256(f"half {program}".encode()).digest()[0] % 2 == 0
+
+
+def by_kernel(versions: Iterable[Version]) -> list[list[Version]]:
+    """The versions of each kernel that a rule may keep, in the order in which it is offered them."""
+    kernels: dict[tuple[str, str], list[Version]] = defaultdict(list)
+    for arm in OFFERED:
+        for version in versions:
+            of = kernels[version.program, version.kernel]
+            if arm in version.arms and version not in of:
+                of.append(version)
+    return [each for each in kernels.values() if each]
+
+
+@dataclass(frozen=True)
+class Report:
+    kernels: int
+    kept: int
+    slower: int
+    faster: int
+    worst: float
+    gain: float
+    best: float
+
+    @property
+    def share(self) -> float:
+        return math.log(self.gain) / math.log(self.best)
+
+    def row(self) -> str:
+        figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
+        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share:.0%}"
+
+
+def report(versions: Iterable[Version], rule: Rule) -> Report:
+    kept: list[float] = []
+    best: list[float] = []
+    kernels = by_kernel(versions)
+    for offered in kernels:
+        chosen = next((each for each in offered if rule(each)), None)
+        if chosen is not None:
+            kept.append(chosen.ratio)
+        fastest = max(each.ratio for each in offered)
+        best.append(fastest if fastest > 1 + EFFECT else 1.0)
+    return Report(
+        len(kernels),
+        len(kept),
+        sum(each < 1 - EFFECT for each in kept),
+        sum(each > 1 + EFFECT for each in kept),
+        min(kept, default=1.0),
+        math.exp(sum(map(math.log, kept)) / max(1, len(kernels))),
+        math.exp(sum(map(math.log, best)) / max(1, len(kernels))),
+    )
+
+
+def of_the_gate(version: Version) -> bool:
+    return is_better(version.before, version.after)
+
+
+def of_the_gate_before(version: Version) -> bool:
+    """Any gain that can be resolved decides, and fewer resident warps count in the model only."""
+    with patch.object(cost, "LEAST_GAIN", cost.RESOLUTION), patch.object(cost, "RESERVE", 0.0):
+        return of_the_gate(version)
+
+
+RULES: dict[str, Rule] = {
+    "everything": lambda version: True,
+    "the gate before": of_the_gate_before,
+    "the gate": of_the_gate,
+}
+
+#: Up to how many warps per scheduler a version is preferred, `None` for any number.
+Limit = Callable[[Version], "int | None"]
+
+
+def by_model(version: Version) -> int | None:
+    return preferred_warps(version.before, version.after)
+
+
+LIMITS: dict[str, Limit] = {
+    "always": lambda version: None,
+    "at most 4 warps": lambda version: 4,
+    "the model": by_model,
+}
+
+
+def preferences(versions: Iterable[Version], limit: Limit) -> str:
+    """The row of a limit: launches, those for which it prefers hoisted loads, slower and faster ones of these, the
+    slowest, and the share of the gain. Launches of one kernel count together as one."""
+    launches = taken = slower = faster = 0
+    gain = best = 0.0
+    worst = 1.0
+    for version in versions:
+        if "hoisted" not in version.arms:
+            continue
+        most = limit(version)
+        share = 1 / len(version.launches)
+        for each in version.launches:
+            launches += 1
+            best += share * max(0.0, math.log(each.ratio))
+            if most is None or each.warps(version.before) <= most:
+                taken += 1
+                slower += each.ratio < 1 - EFFECT
+                faster += each.ratio > 1 + EFFECT
+                worst = min(worst, each.ratio)
+                gain += share * math.log(each.ratio)
+    return f"{launches} | {taken} | {slower} | {faster} | {worst:.3f} | {gain / best if best else 1:.0%}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("table", type=Path)
+    parser.add_argument("--fit", action="store_true", help="other thresholds, on the first half")
+    parser.add_argument("--verbose", action="store_true", help="each version as well")
+    arguments = parser.parse_args()
+    versions = read(arguments.table)
+    halves = {
+        name: [each for each in versions if is_first_half(each.program) is (name == "first")]
+        for name in ("first", "other")
+    }
+    for name, of in halves.items():
+        print(f"{name} half: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
+    if arguments.verbose:
+        print_versions(versions)
+    print("\n| rule | half | kernels | kept | slower | faster | worst | gain | best | share |")
+    print("| --- " * 10 + "|")
+    for name, rule in RULES.items():
+        for half, of in halves.items():
+            print(f"| {name} | {half} | {report(of, rule).row()} |")
+    if arguments.fit:
+        for least in (0.001, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.01, 0.02):
+            with patch.object(cost, "LEAST_GAIN", least):
+                print(f"| least gain {least:.2%} | first | {report(halves['first'], of_the_gate).row()} |")
+    print("\n| hoisted loads preferred | half | launches | preferred | slower | faster | worst | share |")
+    print("| --- " * 8 + "|")
+    for name, limit in LIMITS.items():
+        for half, of in halves.items():
+            print(f"| {name} | {half} | {preferences(of, limit)} |")
+    if arguments.fit:
+        for least, reserve in itertools.product((0.0025, 0.005, 0.01, 0.02, 0.05), (1.0, 2.0, 4.0, 8.0)):
+            with patch.object(cost, "LEAST_PREFERENCE", least), patch.object(cost, "RESERVE_TO_HOIST", reserve):
+                print(
+                    f"| gain of {least:.2%}, reserve {reserve:g} | first | {preferences(halves['first'], by_model)} |"
+                )
+    return 0
+
+
+def print_versions(versions: Iterable[Version]) -> None:
+    """Each version with its figures, after divided by before."""
+    print(
+        "\n| ratio | program | kernel | arms | kept | cycles | full | weight | registers | resident warps | launched |"
+    )
+    print("| --- " * 11 + "|")
+    for each in sorted(versions, key=lambda version: version.ratio):
+        before, after = each.before, each.after
+        figures = (after.cycles / before.cycles, after.full / before.full, after.weight / before.weight)
+        launched = [launch.warps(before) for launch in each.launches]
+        cells = [
+            f"{each.ratio:.3f}",
+            each.program,
+            each.kernel[:30],
+            " ".join(each.arms),
+            "yes" if of_the_gate(each) else "no",
+            *(f"{figure:.4f}" for figure in figures),
+            f"{before.registers} → {after.registers}",
+            f"{before.warps:.0f} → {after.warps:.0f}",
+            f"{min(launched)}–{max(launched)}",
+        ]
+        print(f"| {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,617 @@
+"""Times of kernels in programs that are not changed, for the code that the optimizer makes of them.
+
+    python docs/experiments/kernel_times.py make OUT FOLDER [--arms gated,O3]
+    python docs/experiments/kernel_times.py run OUT RESULTS [--gpus N] [--seconds S] [--rounds N] [--longest S]
+    python docs/experiments/kernel_times.py table OUT RESULTS > FILE.csv
+
+`make` builds the program of a folder with its Makefile, as it is. nvcc puts the PTX and the machine code of each source
+file into the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the
+machine code in the executable. So all arms have the same code on the host. An arm is left out if each kernel has the
+same machine code as in another arm. A program is left out, with the reason on stderr and exit code 3, if its Makefile
+has no command to run it without further files, if it needs libraries, if nvcc cannot build it, if ptxas does not give
+the machine code that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument
+of most programs, is divided by ten.
+
+`run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed by
+`kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in another order
+in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS gets one file of
+JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their number, the mean
+and the median of their times.
+
+`table` writes one row for each kernel, each of its `MOST_SIZES` launch sizes that take the most time, and each machine
+code that differs from nvcc's, with the arms that have it: the figures of both codes, the size of the launch, and the
+ratio of times, before to after. Within a round all executions with equal machine code of the kernel count together;
+`ratio` is the median over rounds, `low` and `high` are the least and the greatest one. A row whose arm is `nvcc`
+compares two executions of equal code in each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import lzma
+import os
+import random
+import re
+import shutil
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: The arms: passes and the gate. Of arms with equal machine code, the first is taken.
+CLEAN_UP = "dce,emptyblocks"
+ARMS: dict[str, tuple[str, str | None]] = {
+    "gated": ("O3", None),
+    "O3": ("O3", "off"),
+    "ssrqp": (f"ssrqp,{CLEAN_UP}", "off"),
+    "lcm": (f"lcm,{CLEAN_UP}", "off"),
+    "sscm": (f"sscm,{CLEAN_UP}", "off"),
+    "hoisted": (f"ssrqp:paper=true:readable=true,{CLEAN_UP}", "off"),
+}
+PLAIN = "nvcc"
+
+_TARGET = "sm_90"
+#: How many launches of a program that is ended early are compared.
+FIRST = 20
+#: The exit code of such a program.
+STOPPED = 75
+
+#: How many launch sizes of a kernel the table has.
+MOST_SIZES = 8
+#: How many seconds a program may need before it initializes CUDA.
+HOST_SECONDS = 2
+
+_MAGIC = struct.pack("<I", 0xBA55ED50)
+
+
+class LeftOut(Exception):
+    """The program is left out; the text says why."""
+
+
+# --- make
+
+
+@dataclass(frozen=True)
+class Container:
+    """A fatbin in an executable: its place, its PTX, and its machine code."""
+
+    start: int
+    end: int
+    ptx: str
+    cubin: bytes
+
+
+def make(out: Path, folder: Path, chosen: Sequence[str]) -> None:
+    """Write the executable, the fatbins of each arm and the figures of each kernel to ``out``/NAME."""
+    name = folder.name.removesuffix("-cuda")
+    arguments = arguments_of(folder)
+    program = build(folder)
+    data = program.read_bytes()
+    containers = containers_of(data)
+    plain = [assembled(each.ptx) for each in containers]
+    for container, cubin in zip(containers, plain, strict=True):
+        if codes(container.cubin) != codes(cubin):
+            raise LeftOut("ptxas does not give the machine code of the executable")
+    arms = {PLAIN: plain}
+    known = [every_code(plain)]
+    for arm in chosen:
+        passes, gate = ARMS[arm]
+        cubins = [optimized(each.ptx, cubin, passes, gate) for each, cubin in zip(containers, plain, strict=True)]
+        if every_code(cubins) not in known:
+            known.append(every_code(cubins))
+            arms[arm] = cubins
+    if len(arms) == 1:
+        raise LeftOut("no arm changes a kernel")
+    write(out / name, data, containers, arms, arguments)
+
+
+def arguments_of(folder: Path) -> list[str]:
+    """The arguments of the first command of the target ``run``, with fewer repetitions. Raises `LeftOut`."""
+    makefile = folder / "Makefile"
+    if not makefile.exists():
+        raise LeftOut("it has no Makefile")
+    text = re.sub(r"#.*", "", makefile.read_text(errors="replace"))
+    if re.search(r"\s-l\w+|rdc|-dc\b|\bmpi|\.\./", text):
+        raise LeftOut("it needs libraries, relocatable code, or files of other folders")
+    run = re.search(r"^run:.*\n((?:\t.*\n?)+)", text, re.M)
+    lines = [line for line in (run[1] if run else "").splitlines() if "$(program)" in line or "./main" in line]
+    if not lines:
+        raise LeftOut("its Makefile has no command that runs it")
+    arguments = lines[0].replace("$(LAUNCHER)", "").split()[1:]
+    if any((folder / word).exists() or not re.fullmatch(r"[\w=,-]*|[\d.]+", word) for word in arguments):
+        raise LeftOut("it needs files")
+    if arguments and arguments[-1].isdigit() and int(arguments[-1]) >= 50:
+        arguments[-1] = str(max(10, int(arguments[-1]) // 10))
+    return arguments
+
+
+def build(folder: Path) -> Path:
+    """The executable, as the Makefile makes it, without symbols. PTX is not compressed: the place of an arm's code."""
+    subprocess.run(["make", "-s", "clean"], cwd=folder, capture_output=True)
+    command = ["make", "-s", "CC=nvcc --no-compress", f"ARCH={_TARGET}"]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, errors="replace")
+    except subprocess.TimeoutExpired:
+        raise LeftOut("nvcc takes longer than 60 s") from None
+    named = re.search(r"^program\s*=\s*(\S+)", (folder / "Makefile").read_text(errors="replace"), re.M)
+    program = folder / (named[1] if named else "main")
+    if done.returncode or not program.exists():
+        raise LeftOut(f"nvcc cannot build it: {' '.join(done.stderr.split())[:120]}")
+    subprocess.run(["strip", program], check=True)
+    return program
+
+
+def containers_of(data: bytes) -> list[Container]:
+    """The fatbins with PTX. Raises `LeftOut`."""
+    from ptxmotion.toolchain.fatbin import device_images
+
+    images = device_images(data)
+    found: list[Container] = []
+    at = data.find(_MAGIC)
+    while at >= 0:
+        _, _, header, size = struct.unpack_from("<IHHQ", data, at)
+        end = at + header + size
+        if header != 16 or end > len(data):
+            at = data.find(_MAGIC, at + 4)
+            continue
+        inside = {image.kind: image.content() for image in images if at < image.start < end}
+        if "ptx" in inside and "cubin" in inside:
+            found.append(Container(at, end, inside["ptx"].decode("utf-8", "surrogateescape"), inside["cubin"]))
+        at = data.find(_MAGIC, end)
+    if not found:
+        raise LeftOut("there is no PTX in the executable")
+    return found
+
+
+def assembled(ptx: str) -> bytes:
+    from ptxmotion.toolchain.tools import assemble
+
+    return assemble(ptx, _TARGET).cubin
+
+
+def optimized(ptx: str, plain: bytes, passes: str, gate: str | None) -> bytes:
+    """The machine code of the optimized PTX; ``plain`` if no kernel changed."""
+    from ptxmotion import Policy, optimize
+
+    result = optimize(ptx, passes, Policy(gate=gate, arch=_TARGET))
+    return assembled(result.text) if result.changed else plain
+
+
+def codes(cubin: bytes) -> dict[str, tuple[str, str]]:
+    from ptxmotion.toolchain.cubin import read_cubin
+
+    return {name: (code.code_sha256, code.data_sha256) for name, code in read_cubin(cubin).items()}
+
+
+def every_code(cubins: list[bytes]) -> list[dict[str, tuple[str, str]]]:
+    return [codes(each) for each in cubins]
+
+
+def write(
+    place: Path, data: bytes, containers: list[Container], arms: Mapping[str, list[bytes]], arguments: list[str]
+) -> None:
+    """The files of one program. In the executable the places of the fatbins are empty."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    files: dict[str, list[str]] = {arm: [] for arm in arms}
+    written: dict[bytes, str] = {}
+    for arm, cubins in arms.items():
+        for number, (container, cubin) in enumerate(zip(containers, cubins, strict=True)):
+            if cubin not in written:
+                file = f"{arm}.{number}.fatbin"
+                (place / file).write_bytes(fatbin_of(cubin, container.end - container.start))
+                (place / file.replace(".fatbin", ".cubin")).write_bytes(cubin)
+                written[cubin] = file
+            files[arm].append(written[cubin])
+    empty = bytearray(data)
+    for each in containers:
+        empty[each.start : each.end] = bytes(each.end - each.start)
+    (place / "program").write_bytes(empty)
+    offsets = [each.start for each in containers]
+    description = {"arguments": arguments, "offsets": offsets, "arms": files}
+    (place / "arms.json").write_text(json.dumps(description, indent=1))
+    figures = {arm: [figures_of(cubin) for cubin in cubins] for arm, cubins in arms.items()}
+    (place / "figures.json").write_text(json.dumps(figures))
+
+
+def fatbin_of(cubin: bytes, most: int) -> bytes:
+    """A fatbin with one cubin. Raises `LeftOut` if it is too large for its place."""
+    with tempfile.TemporaryDirectory() as folder:
+        given, made = Path(folder, "a.cubin"), Path(folder, "a.fatbin")
+        given.write_bytes(cubin)
+        command = ["fatbinary", "-64", "--compress=false", f"--create={made}"]
+        command.append(f"--image3=kind=elf,sm={_TARGET.removeprefix('sm_')},file={given}")
+        subprocess.run(command, check=True, capture_output=True)
+        content = made.read_bytes()
+    if len(content) > most:
+        raise LeftOut("the machine code of an arm is too large for its place in the executable")
+    return content
+
+
+def figures_of(cubin: bytes) -> dict[str, dict[str, Any]]:
+    """What describes each kernel: the figures of the gate, and what they are computed from."""
+    from dataclasses import asdict
+
+    from ptxmotion.toolchain.cubin import read_cubin
+    from ptxmotion.toolchain.ptxas_judge import figures_of as of_code
+
+    return {
+        name: {
+            **asdict(of_code(code)),
+            "shared": code.shared_bytes,
+            "frame": code.frame_bytes,
+            "max_threads": code.required_threads or code.max_threads,
+            "required_threads": code.required_threads,
+            "by_depth": [dict(kinds) for kinds in code.by_depth],
+        }
+        for name, code in read_cubin(cubin).items()
+    }
+
+
+# --- run
+
+
+def run(
+    out: Path, results: Path, gpus: int, seconds: float, rounds: int, longest: float, *, is_reversed: bool = False
+) -> None:
+    """Execute all programs on all GPUs until the time is over. Each program stays on one GPU."""
+    results.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + seconds
+    names = [path.parent.name for path in out.glob("*/arms.json")]
+    names.sort(key=hashed, reverse=is_reversed)
+    names.sort(key=lambda name: is_only_hoisted(out, name))
+    queues = [names[gpu::gpus] for gpu in range(gpus)]
+    threads = [
+        threading.Thread(target=Queue(out, results, gpu, until, longest).run, args=(queue, rounds))
+        for gpu, queue in enumerate(queues)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def hashed(name: str) -> str:
+    """A place for a program in an order that no result can influence."""
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def is_only_hoisted(out: Path, name: str) -> bool:
+    """Whether no arm that is always correct changes a kernel. Such programs come last."""
+    arms = json.loads((out / name / "arms.json").read_text())["arms"]
+    return set(arms) <= {PLAIN, "hoisted"}
+
+
+class Queue:
+    """The executions on one GPU."""
+
+    def __init__(self, out: Path, results: Path, gpu: int, until: float, longest: float) -> None:
+        self._out, self._gpu, self._until, self._longest = out, gpu, until, longest
+        self._file = (results / f"gpu{gpu}.jsonl").open("w")
+        self._random = random.Random(gpu)
+        self._cupti = cupti(out)
+        self._work = Path(tempfile.mkdtemp(prefix="kernel_times_"))
+
+    def run(self, names: list[str], rounds: int) -> None:
+        """Program after program, so that those that were executed at all have all rounds."""
+        for name in names:
+            if time.monotonic() > self._until:
+                self._log(f"{name} left out: the time is over")
+                continue
+            started = time.monotonic()
+            arms = self._first_round(name)
+            for number in range(1, rounds if len(arms) > 1 else 0):
+                self._random.shuffle(arms)
+                for arm in arms:
+                    self._execute(name, arm, number)
+            shutil.rmtree(self._work / name)
+            self._log(f"{name}: {', '.join(arms)}; {time.monotonic() - started:.1f} s")
+        self._file.close()
+        shutil.rmtree(self._work)
+
+    def _first_round(self, name: str) -> list[str]:
+        """Execute the arms that differ in a kernel that is launched; those that can be compared. The first is
+        `PLAIN`."""
+        self._prepare(name)
+        plain = self._execute(name, PLAIN, 0)
+        if plain["seconds"] > self._longest + HOST_SECONDS or not plain["kernels"]:
+            self._log(f"{name} left out: exit code {plain['exit']}, {plain['seconds']} s, {plain['message']}")
+            return []
+        launched = {row[0] for row in plain["kernels"]}
+        by_arm = json.loads((self._out / name / "figures.json").read_text())
+        compared: dict[tuple[tuple[str, str], ...], str] = {}
+        for arm, modules in by_arm.items():
+            code = ((kernel, each["code"]) for module in modules for kernel, each in module.items())
+            different = tuple(sorted(each for each in code if each[0] in launched))
+            if different in compared:
+                continue
+            if arm == PLAIN or self._execute(name, arm, 0)["exit"] == plain["exit"]:
+                compared[different] = arm
+            else:
+                self._log(f"{name} {arm} left out: another exit code")
+        return list(compared.values())
+
+    def _prepare(self, name: str) -> None:
+        """Write the executables of all arms of a program."""
+        place = self._out / name
+        description = json.loads((place / "arms.json").read_text())
+        program = bytearray((place / "program").read_bytes())
+        for arm, files in description["arms"].items():
+            for offset, file in zip(description["offsets"], files, strict=True):
+                content = (place / file).read_bytes()
+                program[offset : offset + len(content)] = content
+            target = self._work / name / arm / "program"
+            target.parent.mkdir(parents=True)
+            target.write_bytes(program)
+            target.chmod(0o755)
+            (target.parent / "arguments").write_text("\n".join(description["arguments"]))
+
+    def _execute(self, name: str, arm: str, number: int) -> dict[str, Any]:
+        folder = self._work / name / arm
+        times = folder / "times.tsv"
+        times.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "CUDA_VISIBLE_DEVICES": str(self._gpu),
+            "CUDA_INJECTION64_PATH": str((self._out / "libkernel_times.so").resolve()),
+            "KERNEL_TIMES_CUPTI": self._cupti,
+            "KERNEL_TIMES_OUT": str(times),
+            "KERNEL_TIMES_SECONDS": str(self._longest),
+        }
+        command = ["./program", *filter(None, (folder / "arguments").read_text().split("\n"))]
+        started = time.monotonic()
+        message = ""
+        try:
+            done = subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + HOST_SECONDS + 1
+            )
+            code, message = done.returncode, done.stderr.decode(errors="replace")[-200:]
+            printed = hashlib.sha256(without_times(done.stdout)).hexdigest()[:12]
+        except subprocess.TimeoutExpired:
+            code, printed = 124, ""
+        row = {
+            "program": name,
+            "arm": arm,
+            "round": number,
+            "gpu": self._gpu,
+            "exit": code,
+            "seconds": round(time.monotonic() - started, 3),
+            "output": printed,
+            "message": message,
+            "kernels": summary(times) if code != 124 and times.exists() else [],
+        }
+        self._file.write(json.dumps(row) + "\n")
+        self._file.flush()
+        return row
+
+    def _log(self, text: str) -> None:
+        print(f"gpu {self._gpu}: {text}", flush=True)
+
+
+def without_times(output: bytes) -> bytes:
+    """The lines of a program's output that have no unit of time or rate in them."""
+    unit = re.compile(rb"time|second|\b[num]?s\b|/s|flop|bandwidth|throughput|rate|perf", re.I)
+    return b"\n".join(line for line in output.splitlines() if not unit.search(line))
+
+
+def summary(times: Path) -> list[list[Any]]:
+    """For each kernel and launch size: name, grid, block, registers, static, dynamic shared, local, number of launches,
+    mean and median of their nanoseconds, and those of the first launches."""
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for line in times.read_text(errors="replace").splitlines():
+        *key, nanoseconds = line.split("\t")
+        if nanoseconds != "0":  # of a launch that had not ended, or failed
+            groups[tuple(key)].append(int(nanoseconds))
+    return [
+        [*key, len(values), round(statistics.fmean(values)), round(statistics.median(values)), values[:FIRST]]
+        for key, values in groups.items()
+    ]
+
+
+def cupti(out: Path) -> str:
+    """The path of libcupti: that of a package of Python, of the toolkit, of ``out``, or the name for the loader."""
+    toolkit = ("/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64")
+    places = [Path(each).absolute() for each in (*sys.path, *toolkit, out)]
+    for place in places:
+        for pattern in ("nvidia/cu13/lib/libcupti.so.1?", "nvidia/cuda_cupti/lib/libcupti.so.1?", "libcupti.so.1?"):
+            for found in sorted(place.glob(pattern), reverse=True) if place.is_dir() else ():
+                return str(found)
+    return "libcupti.so.13"
+
+
+# --- table
+
+#: The figures of the machine code that the table has of both versions.
+FIGURES = ("registers", "spills", "warps", "weight", "cycles")
+#: Further columns for both: instructions, weighted by loop depth, by class.
+CLASSES = {
+    "global": ("load_global", "store_global", "load_generic", "store_generic", "atomic", "async_copy"),
+    "loads": ("load_global", "load_generic"),
+    "local": ("load_local", "store_local"),
+    "shared": ("load_shared", "store_shared", "shuffle"),
+    "special": ("special", "conversion", "fp64", "mma"),
+}
+
+
+def rows(out: Path, results: Path) -> Iterator[dict[str, Any]]:
+    """The rows of the table, in the order of programs and kernels."""
+    executions: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(results.glob("*.jsonl*")):
+        text = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        for line in text.splitlines():
+            row = json.loads(line)
+            executions[row["program"]].append(row)
+    for program in sorted(executions):
+        figures = {
+            arm: {name: each for module in modules for name, each in module.items()}
+            for arm, modules in json.loads((out / program / "figures.json").read_text()).items()
+        }
+        yield from rows_of(program, executions[program], figures)
+
+
+def rows_of(
+    program: str, executions: list[dict[str, Any]], figures: Mapping[str, Mapping[str, dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """The rows of one program."""
+    plain = figures[PLAIN]
+    comparable = comparable_arms(executions)
+    # The launches of each kernel that every execution of a program that is ended early has seen.
+    fewest: dict[tuple[str, str, str], int] = {}
+    for row in executions:
+        for kernel in row["kernels"]:
+            key = (kernel[0], kernel[1], kernel[2])
+            fewest[key] = min(kernel[7], fewest.get(key, FIRST))
+    # times[kernel, launch][code][round]: of each execution
+    times: dict[tuple[str, ...], dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(dict))
+    counts: dict[tuple[str, ...], int] = {}
+    for row in executions:
+        if row["arm"] not in comparable:
+            continue
+        for name, grid, block, _, static, dynamic, _, number, mean, median, *first in row["kernels"]:
+            if name in plain:
+                launch = (name, grid, block, str(int(static) + int(dynamic)))
+                code = figures[row["arm"]][name]["code"]
+                each = median if number >= 5 else mean
+                if row["exit"] == STOPPED:
+                    number = fewest[name, grid, block]
+                    each = statistics.median(first[0][:number])
+                times[launch][code].setdefault(row["round"], []).append(each)
+                if row["arm"] == PLAIN:
+                    counts[launch] = number
+    for launch in longest(times, plain, counts):
+        by_code = times[launch]
+        name = launch[0]
+        before = by_code.get(plain[name]["code"], {})
+        for code, after in by_code.items():
+            arms = [arm for arm, of in figures.items() if of[name]["code"] == code]
+            ratios = compared(before, after)
+            if len(ratios) >= 3 and launch in counts:
+                sizes = {"kernel": name, "grid": launch[1], "block": launch[2], "shared": launch[3]}
+                measured = {
+                    "launches": counts[launch],
+                    "nanoseconds": round(statistics.median(statistics.fmean(each) for each in before.values())),
+                    "rounds": len(ratios),
+                    "ratio": f"{statistics.median(ratios):.4f}",
+                    "low": f"{min(ratios):.4f}",
+                    "high": f"{max(ratios):.4f}",
+                }
+                both = {
+                    f"{figure}_{when}": value
+                    for when, of in (("before", plain[name]), ("after", figures[arms[0]][name]))
+                    for figure, value in columns(of).items()
+                }
+                yield {"program": program, "arms": " ".join(arms), **sizes, **measured, **both}
+
+
+def longest(
+    times: Mapping[tuple[str, ...], Mapping[str, Mapping[int, list[float]]]],
+    plain: Mapping[str, Mapping[str, Any]],
+    counts: Mapping[tuple[str, ...], int],
+) -> list[tuple[str, ...]]:
+    """Of each kernel, the launch sizes that take the most time in the unchanged program."""
+
+    def total(launch: tuple[str, ...]) -> float:
+        rounds = times[launch].get(plain[launch[0]]["code"], {})
+        return counts[launch] * statistics.fmean(each for of in rounds.values() for each in of)
+
+    chosen: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    for launch in sorted(counts, key=total, reverse=True):
+        if len(chosen[launch[0]]) < MOST_SIZES:
+            chosen[launch[0]].append(launch)
+    return [launch for of in chosen.values() for launch in of]
+
+
+def comparable_arms(executions: list[dict[str, Any]]) -> set[str]:
+    """The arms that behave as the unchanged program in each execution: the same exit code, and the same launches unless
+    it is ended early."""
+
+    def behaviour(row: dict[str, Any]) -> tuple[Any, ...]:
+        launches = [] if row["exit"] == STOPPED else sorted((tuple(each[:3]), each[7]) for each in row["kernels"])
+        return row["exit"], launches
+
+    expected = next(behaviour(row) for row in executions if row["arm"] == PLAIN)
+    return {row["arm"] for row in executions} - {row["arm"] for row in executions if behaviour(row) != expected}
+
+
+def compared(before: Mapping[int, list[float]], after: Mapping[int, list[float]]) -> list[float]:
+    """The ratio of each round. Equal code is compared with itself, the first execution of a round with the others."""
+    if before is after:
+        halves = [each for each in before.values() if len(each) > 1]
+        return [each[0] / statistics.fmean(each[1:]) for each in halves if all(each)]
+    common = [number for number in before if number in after]
+    pairs = [(statistics.fmean(before[number]), statistics.fmean(after[number])) for number in common]
+    return [one / other for one, other in pairs if one and other]
+
+
+def columns(figures: Mapping[str, Any]) -> dict[str, Any]:
+    weighted = {
+        name: sum(
+            kinds.get(kind, 0) * 8 ** min(depth, 6)
+            for depth, kinds in enumerate(figures["by_depth"])
+            for kind in classes
+        )
+        for name, classes in CLASSES.items()
+    }
+    return {**{name: round(figures[name], 3) for name in FIGURES}, **weighted}
+
+
+def print_table(out: Path, results: Path) -> None:
+    found = list(rows(out, results))
+    writer = csv.DictWriter(sys.stdout, list(found[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    making = verbs.add_parser("make")
+    making.add_argument("out", type=Path)
+    making.add_argument("folder", type=Path)
+    making.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), metavar="NAME,…")
+    running = verbs.add_parser("run")
+    running.add_argument("out", type=Path)
+    running.add_argument("results", type=Path)
+    running.add_argument("--gpus", type=int, default=1)
+    running.add_argument("--seconds", type=float, default=500)
+    running.add_argument("--rounds", type=int, default=5)
+    running.add_argument("--longest", type=float, default=2)
+    running.add_argument("--reverse", action="store_true", help="the programs in the opposite order")
+    tabling = verbs.add_parser("table")
+    tabling.add_argument("out", type=Path)
+    tabling.add_argument("results", type=Path)
+    arguments = parser.parse_args()
+    if arguments.verb == "make":
+        try:
+            make(arguments.out, arguments.folder, arguments.arms)
+        except LeftOut as reason:
+            print(f"{arguments.folder.name}: {reason}", file=sys.stderr)
+            return 3
+    elif arguments.verb == "table":
+        print_table(arguments.out, arguments.results)
+    else:
+        run(
+            arguments.out,
+            arguments.results,
+            arguments.gpus,
+            arguments.seconds,
+            arguments.rounds,
+            arguments.longest,
+            is_reversed=arguments.reverse,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

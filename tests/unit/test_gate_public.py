@@ -1,0 +1,71 @@
+"""The script that compares the gate with times of public programs, on synthetic tables."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ptxmotion.cost import LEAST_GAIN
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
+
+study: Any = importlib.import_module("gate_public")
+
+HEADER = "program,arms,kernel,grid,block,shared,launches,nanoseconds,rounds,ratio,low,high"
+FIGURES = ("registers", "spills", "warps", "weight", "cycles")
+BEFORE = {"registers": 32, "spills": 0, "warps": 64.0, "weight": 1000.0, "cycles": 100_000.0}
+
+
+def table(path: Path, *rows: tuple[str, str, str, int, float, dict[str, float]]) -> list[Any]:
+    """The versions of a table with rows (program, kernel, arms, blocks, ratio, figures that differ after)."""
+    columns = [f"{figure}_{when}" for when in ("before", "after") for figure in FIGURES]
+    lines = [",".join([HEADER, *columns])]
+    for program, kernel, arms, blocks, ratio, change in rows:
+        figures = [*BEFORE.values(), *{**BEFORE, **change}.values()]
+        cells = [program, arms, kernel, f'"{blocks},1,1"', '"256,1,1"', 0, 10, 1000, 5, ratio, ratio, ratio, *figures]
+        lines.append(",".join(map(str, cells)))
+    path.write_text("\n".join(lines) + "\n")
+    return study.read(path)
+
+
+def test_a_rule_is_reported_by_kernel(tmp_path: Path) -> None:
+    gains = {"cycles": 90_000.0}
+    small = {"cycles": 100_000.0 * (1 - LEAST_GAIN / 2)}
+    versions = table(
+        tmp_path / "table.csv",
+        ("p", "fast", "O3 gated", 132, 1.25, gains),
+        ("p", "slow", "gated", 132, 0.9, gains),
+        ("p", "part", "O3", 132, 0.5, {"cycles": 110_000.0}),
+        ("p", "part", "gated", 132, 1.02, gains),
+        ("p", "small", "O3", 132, 0.98, small),
+        ("p", "fast", "nvcc", 132, 1.0, {}),
+    )
+    found = study.report(versions, study.of_the_gate)
+    assert (found.kernels, found.kept, found.slower, found.faster, found.worst) == (4, 3, 1, 2, 0.9)
+    assert found.gain == pytest.approx((1.25 * 0.9 * 1.02) ** (1 / 4))
+    assert found.best == pytest.approx((1.25 * 1.02) ** (1 / 4))
+    # Before, half of the least gain was enough.
+    assert study.report(versions, study.of_the_gate_before).slower == 2
+
+
+def test_the_time_of_all_launches_counts(tmp_path: Path) -> None:
+    gains = {"cycles": 90_000.0}
+    (version,) = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 2.0, gains), ("p", "k", "O3", 264, 1.0, gains))
+    assert version.ratio == pytest.approx(2000 / 1500)
+    assert [launch.warps(version.before) for launch in version.launches] == [2, 4]
+
+
+def test_hoisted_loads_are_counted_by_launch(tmp_path: Path) -> None:
+    change = {"cycles": 50_000.0, "weight": 1100.0}
+    # One, four and sixteen warps per scheduler; the latencies are a hundred times the instructions.
+    rows = [("p", "k", "hoisted", blocks, ratio, change) for blocks, ratio in ((66, 1.5), (264, 1.2), (9999, 0.8))]
+    versions = table(tmp_path / "table.csv", *rows)
+    assert study.preferences(versions, study.LIMITS["always"]).startswith("3 | 3 | 1 | 2 | 0.800")
+    assert study.preferences(versions, study.LIMITS["at most 4 warps"]) == "3 | 2 | 0 | 2 | 1.000 | 100%"
+    assert study.preferences(versions, study.by_model).startswith("3 | 3 | 1")
+
+
+def test_the_halves_do_not_depend_on_the_times() -> None:
+    names = [f"program{number}" for number in range(200)]
+    assert 70 < sum(map(study.is_first_half, names)) < 130

@@ -1,0 +1,123 @@
+"""The rig that times kernels of executables: what is left out, the executions, and the table. The programs are shell
+scripts that write times as the injected library does."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
+
+rig: Any = importlib.import_module("kernel_times")
+
+#: Writes three launches of `k`, whose time in nanoseconds is the place of the arm's code, and one of `other`.
+PROGRAM = r"""#!/bin/bash
+time=TIME
+for launch in 1 2 3; do
+  printf 'k\t4,1,1\t64,1,1\t16\t0\t512\t0\t%d\n' $((time + launch))
+done > "$KERNEL_TIMES_OUT"
+printf 'other\t1,1,1\t32,1,1\t16\t0\t0\t0\t700\n' >> "$KERNEL_TIMES_OUT"
+[ "$1" = 10 ] || exit 9
+[ "$time" != 3000 ] || exit 1
+"""
+
+FIGURES = {
+    "registers": 16,
+    "spills": 0,
+    "warps": 64.0,
+    "weight": 10.0,
+    "cycles": 100.0,
+    "by_depth": [{"load_global": 2}, {"store_global": 1, "integer": 4}],
+}
+
+
+def program(out: Path, name: str, times: dict[str, str], codes: dict[str, str]) -> None:
+    """An executable with a place for the code of each arm, and the figures of its kernels."""
+    folder = out / name
+    folder.mkdir(parents=True)
+    (folder / "program").write_text(PROGRAM)
+    for arm, time in times.items():
+        (folder / f"{arm}.fatbin").write_text(time)
+    arms = {arm: [f"{arm}.fatbin"] for arm in times}
+    description = {"arguments": ["10"], "offsets": [PROGRAM.index("TIME")], "arms": arms}
+    (folder / "arms.json").write_text(json.dumps(description))
+    figures = {
+        arm: [{"k": {**FIGURES, "code": codes[arm]}, "other": {**FIGURES, "code": "o"}, "unused": {"code": arm}}]
+        for arm in times
+    }
+    (folder / "figures.json").write_text(json.dumps(figures))
+
+
+def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    times = {"nvcc": "2000", "O3": "1000", "lcm": "1000", "sscm": "3000"}
+    program(out, "a", times, {"nvcc": "x", "O3": "y", "lcm": "y", "sscm": "z"})
+    rig.run(out, results, 1, 60, 3, 30)
+    executions = [json.loads(line) for line in (results / "gpu0.jsonl").read_text().splitlines()]
+    # lcm has the code of O3 in the kernels that are launched; sscm ends with another exit code.
+    assert [(row["arm"], row["round"]) for row in executions[:3]] == [("nvcc", 0), ("O3", 0), ("sscm", 0)]
+    assert sorted((row["arm"], row["round"]) for row in executions[3:]) == [
+        (arm, number) for arm in ("O3", "nvcc") for number in (1, 2)
+    ]
+    assert executions[0]["kernels"][0] == [
+        "k",
+        "4,1,1",
+        "64,1,1",
+        "16",
+        "0",
+        "512",
+        "0",
+        3,
+        2002,
+        2002,
+        [2001, 2002, 2003],
+    ]
+    assert "sscm left out: another exit code" in capsys.readouterr().out
+
+    table = list(rig.rows(out, results))
+    changed = next(row for row in table if row["arms"] == "O3 lcm")
+    assert (changed["kernel"], changed["grid"], changed["block"], changed["shared"]) == ("k", "4,1,1", "64,1,1", "512")
+    assert (changed["launches"], changed["nanoseconds"], changed["rounds"]) == (3, 2002, 3)
+    assert float(changed["ratio"]) == pytest.approx(2002 / 1002, rel=1e-3)
+    assert (changed["global_before"], changed["loads_after"]) == (2 + 8, 2)
+    # `other` is unchanged, so two executions of each round are compared with each other.
+    same = next(row for row in table if row["kernel"] == "other")
+    assert (same["arms"], same["ratio"]) == ("nvcc O3 lcm sscm", "1.0000")
+
+
+def test_a_program_that_takes_too_long_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rig, "HOST_SECONDS", -30)
+    out = tmp_path / "out"
+    program(out, "a", {"nvcc": "2000", "O3": "1000"}, {"nvcc": "x", "O3": "y"})
+    rig.run(out, tmp_path / "results", 1, 60, 3, 30.0)
+    assert "a left out: exit code 0" in capsys.readouterr().out
+    assert len((tmp_path / "results" / "gpu0.jsonl").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("makefile", "arguments"),
+    [
+        ("run: main\n\t$(LAUNCHER) ./$(program) 5 1000\n", ["5", "100"]),
+        ("run: main\n\t./main 0.5 20\n", ["0.5", "20"]),
+        ("run: main\n\t./main ../data/graph.txt\n", "it needs libraries, relocatable code, or files of other folders"),
+        ("run: main\n\t./main input.txt\n", "it needs files"),
+        ("LDFLAGS = -lcublas\nrun: main\n\t./main 5\n", "it needs libraries"),
+        ("all: main\n", "its Makefile has no command"),
+    ],
+)
+def test_the_command_of_a_makefile(tmp_path: Path, makefile: str, arguments: list[str] | str) -> None:
+    (tmp_path / "Makefile").write_text(makefile)
+    if isinstance(arguments, list):
+        assert rig.arguments_of(tmp_path) == arguments
+        return
+    with pytest.raises(rig.LeftOut, match=arguments):
+        rig.arguments_of(tmp_path)
+
+
+def test_lines_with_times_are_no_part_of_the_output() -> None:
+    assert rig.without_times(b"PASS\nAverage kernel time 3 (us)\nsum 7\nrate 5 GB/s") == b"PASS\nsum 7"
