@@ -34,7 +34,7 @@ def made() -> ResultFile:
         task("suite/c", arm("O3", "honest 1e-3"), arm("lcm", "honest 1.001e-3")),
     ]
     done = session().run(tasks)
-    done.options = session().plan.options()
+    done.options = session().conditions.plan.options()
     return done
 
 
@@ -236,7 +236,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
     arms = [arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"), arm("y", "honest 0.9e-4")]
     running = session()
     done = running.run([task("suite/a", *arms)])
-    done.options = running.plan.options()
+    done.options = running.conditions.plan.options()
     assert audit(done) == [] and audit(slimmed(done)) == []
     by_name = {each["name"]: each for each in json.loads(export(done, "pytest-benchmark"))["benchmarks"]}
     assert by_name["a[y]"]["stats"] == by_name["a[x]"]["stats"] and by_name["a[y]"]["stats"]["data"]
@@ -257,7 +257,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
 def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
     running = session(Machine("fake", "fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
     done = running.run([task("suite/a", arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"))])
-    done.options = running.plan.options()
+    done.options = running.conditions.plan.options()
     assert audit(done) == []
     done.benchmarks[0].candidates[0].verdict = "FASTER"
     settle(done)
