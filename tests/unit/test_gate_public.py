@@ -58,7 +58,8 @@ def test_there_is_no_share_where_nothing_is_faster(tmp_path: Path) -> None:
 
 def test_equal_code_shows_the_noise(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    rows = [("p", f"k{number}", "nvcc gated", 132, ratio, {}) for number, ratio in enumerate((0.99, 1.0, 1.002))]
+    same: dict[str, float] = {}
+    rows = [("p", f"k{number}", "nvcc gated", 132, ratio, same) for number, ratio in enumerate((0.99, 1.0, 1.002))]
     assert table(path, *rows, ("p", "k", "O3", 132, 0.5, {"cycles": 90_000.0}))[0].ratio == 0.5
     assert study.equal_code(path) == [0.99, 1.0, 1.002]
     expected = "equal code: 3 comparisons, half of them within 0.20%, 90 % between 0.9910 and 1.0018, "
