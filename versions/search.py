@@ -4,8 +4,9 @@
    into the same buffer. A result that the gate finds better than the kernel without promises becomes a version. It
    requires conditions for the pairs of parameters that its rewrites need (`pairs`, `disjointness`).
 2. *Inside*: the passes run again, and may also hoist loads whose range the launch compares with the buffer. A result
-   that the gate finds better than the version before, or than the kernel, becomes a version in front of it. It also
-   requires that the ranges of the hoisted loads are inside (`inside`).
+   that is expected to be faster than the version before, or than the kernel, in launches with few warps per scheduler
+   becomes a version in front of it (`cost.preferred_warps`; without figures of the machine code, `cost.is_better`). It
+   also requires that the ranges of the hoisted loads are inside (`inside`).
 
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
@@ -57,7 +58,7 @@ HOISTING = "ssrqp:paper=true"
 
 #: A version with hoisted loads is made for launches with at most so many warps per scheduler. It issues more
 #: instructions, and overlaps the latencies of its loads. Where there are many warps, they hide the latencies of each
-#: other. Without figures of the machine code, the version is preferred in all of these launches.
+#: other. Without figures of the machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
 
 #: Optimizes kernels of a module in place with passes, under a promise.

@@ -1,15 +1,16 @@
 """The gate against times of public programs: which kernels it keeps, and how much faster or slower these are.
 
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
+    python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
 
-The table is that of `kernel_times.py`. The programs are split into two halves by a hash of their names. Each rule is
-reported on both:
+The table is that of `kernel_times.py`. The programs are split into two halves by a hash of their names. With
+`--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
 
     kept       kernels of which the rule keeps a version; how many of them are slower, and faster, by more than 1 %
     worst      the slowest of them
     gain       the geometric mean of all kernels that some arm changes, if each one is as the rule keeps it
     best       the same for the fastest version of each kernel that is faster by more than 1 %, else nvcc's code
-    share      the part of the logarithm of `best` that the rule keeps
+    share      the part of the logarithm of `best` that the rule keeps; n/a if no version is faster by more than 1 %
 
 A kernel is counted once. Its ratio is that of the times of all its launches. The versions that a rule may keep are
 those of `gated` and `O3`; the first that it accepts is kept, in the order `O3`, `gated`. `best` is over these, too.
@@ -25,6 +26,7 @@ import csv
 import hashlib
 import itertools
 import math
+import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -98,6 +100,22 @@ def read(path: Path) -> list[Version]:
     return [_version(rows) for rows in found.values()]
 
 
+def equal_code(path: Path) -> list[float]:
+    """The ratios of the rows that compare nvcc's code with itself."""
+    with path.open() as file:
+        return [float(row["ratio"]) for row in csv.DictReader(file) if "nvcc" in row["arms"].split()]
+
+
+def spread(ratios: Sequence[float]) -> str:
+    """What the comparisons of equal code show, in words."""
+    if len(ratios) < 2:
+        return f"equal code: {len(ratios)} comparisons"
+    least, *_, most = statistics.quantiles(ratios, n=20, method="inclusive")
+    half = statistics.median(abs(each - 1) for each in ratios)
+    half_of_them = f"half of them within {half:.2%}, 90 % between {least:.4f} and {most:.4f}"
+    return f"equal code: {len(ratios)} comparisons, {half_of_them}, all between {min(ratios):.4f} and {max(ratios):.4f}"
+
+
 def _version(rows: Sequence[dict[str, str]]) -> Version:
     first = rows[0]
     figures = [
@@ -158,12 +176,12 @@ class Report:
     best: float
 
     @property
-    def share(self) -> float:
-        return math.log(self.gain) / math.log(self.best)
+    def share(self) -> str:
+        return f"{math.log(self.gain) / math.log(self.best):.0%}" if self.best > 1 else "n/a"
 
     def row(self) -> str:
         figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
-        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share:.0%}"
+        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share}"
 
 
 def report(versions: Iterable[Version], rule: Rule) -> Report:
@@ -244,37 +262,42 @@ def preferences(versions: Iterable[Version], limit: Limit) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("table", type=Path)
-    parser.add_argument("--fit", action="store_true", help="other thresholds, on the first half")
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--fit", action="store_true", help="other thresholds, on the first half")
+    group.add_argument("--unseen", action="store_true", help="no threshold was chosen on these programs: no halves")
     parser.add_argument("--verbose", action="store_true", help="each version as well")
     arguments = parser.parse_args()
     versions = read(arguments.table)
-    halves = {
+    groups = {
         name: [each for each in versions if is_first_half(each.program) is (name == "first")]
         for name in ("first", "other")
     }
-    for name, of in halves.items():
-        print(f"{name} half: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
+    if arguments.unseen:
+        groups = {"unseen": versions}
+    for name, of in groups.items():
+        print(f"{name}: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
+    print(spread(equal_code(arguments.table)))
     if arguments.verbose:
         print_versions(versions)
-    print("\n| rule | half | kernels | kept | slower | faster | worst | gain | best | share |")
+    print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share |")
     print("| --- " * 10 + "|")
     for name, rule in RULES.items():
-        for half, of in halves.items():
+        for half, of in groups.items():
             print(f"| {name} | {half} | {report(of, rule).row()} |")
     if arguments.fit:
         for least in (0.001, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.01, 0.02):
             with patch.object(cost, "LEAST_GAIN", least):
-                print(f"| least gain {least:.2%} | first | {report(halves['first'], of_the_gate).row()} |")
-    print("\n| hoisted loads preferred | half | launches | preferred | slower | faster | worst | share |")
+                print(f"| least gain {least:.2%} | first | {report(groups['first'], of_the_gate).row()} |")
+    print("\n| hoisted loads preferred | programs | launches | preferred | slower | faster | worst | share |")
     print("| --- " * 8 + "|")
     for name, limit in LIMITS.items():
-        for half, of in halves.items():
+        for half, of in groups.items():
             print(f"| {name} | {half} | {preferences(of, limit)} |")
     if arguments.fit:
         for least, reserve in itertools.product((0.0025, 0.005, 0.01, 0.02, 0.05), (1.0, 2.0, 4.0, 8.0)):
             with patch.object(cost, "LEAST_PREFERENCE", least), patch.object(cost, "RESERVE_TO_HOIST", reserve):
                 print(
-                    f"| gain of {least:.2%}, reserve {reserve:g} | first | {preferences(halves['first'], by_model)} |"
+                    f"| gain of {least:.2%}, reserve {reserve:g} | first | {preferences(groups['first'], by_model)} |"
                 )
     return 0
 

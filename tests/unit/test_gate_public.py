@@ -49,6 +49,38 @@ def test_a_rule_is_reported_by_kernel(tmp_path: Path) -> None:
     assert study.report(versions, study.of_the_gate_before).slower == 2
 
 
+def test_there_is_no_share_where_nothing_is_faster(tmp_path: Path) -> None:
+    versions = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 1.005, {"cycles": 90_000.0}))
+    found = study.report(versions, study.of_the_gate)
+    assert (found.kept, found.faster, found.best, found.share) == (1, 0, 1.0, "n/a")
+    assert found.row().endswith("| 1.0050 | 1.0000 | n/a")
+
+
+def test_equal_code_shows_the_noise(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    same: dict[str, float] = {}
+    rows = [("p", f"k{number}", "nvcc gated", 132, ratio, same) for number, ratio in enumerate((0.99, 1.0, 1.002))]
+    assert table(path, *rows, ("p", "k", "O3", 132, 0.5, {"cycles": 90_000.0}))[0].ratio == 0.5
+    assert study.equal_code(path) == [0.99, 1.0, 1.002]
+    expected = "equal code: 3 comparisons, half of them within 0.20%, 90 % between 0.9910 and 1.0018, "
+    assert study.spread(study.equal_code(path)) == expected + "all between 0.9900 and 1.0020"
+    assert study.spread([]) == "equal code: 0 comparisons"
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_programs_that_no_threshold_has_seen_are_one_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, unseen: bool
+) -> None:
+    gains = {"cycles": 90_000.0}
+    table(tmp_path / "t.csv", *((f"program{number}", "k", "O3", 132, 1.5, gains) for number in range(20)))
+    monkeypatch.setattr(sys, "argv", ["gate_public.py", str(tmp_path / "t.csv"), *(["--unseen"] if unseen else [])])
+    assert study.main() == 0
+    printed = capsys.readouterr().out
+    assert ("unseen: 20 programs" in printed) is unseen
+    assert ("| the gate | unseen | 20 | 20 | 0 | 20 | 1.500 |" in printed) is unseen
+    assert ("| the gate | first |" in printed) is not unseen
+
+
 def test_the_time_of_all_launches_counts(tmp_path: Path) -> None:
     gains = {"cycles": 90_000.0}
     (version,) = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 2.0, gains), ("p", "k", "O3", 264, 1.0, gains))
