@@ -35,7 +35,7 @@ def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: b
     previous = knobs.runtime.add_stages_inspection_hook
 
     def stages_hook(*arguments: Any) -> Any:
-        """Triton asks for a key without arguments, and else gives the stages."""
+        """Without arguments, return the parts of a key of Triton's cache. With arguments, change the stages."""
         before = previous(*arguments) if previous is not None else None
         if not arguments:
             return tuple(f"{part}-ptxmotion-{digest}" for part in before or ("", ""))
@@ -45,7 +45,7 @@ def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: b
         return before
 
     def with_key(original: Callable[[Any], str]) -> Callable[[Any], str]:
-        """Versions of Triton that ask for no key have only this one."""
+        """For versions of Triton whose hook returns no key."""
 
         @functools.wraps(original)
         def hash(self: Any) -> str:

@@ -91,7 +91,7 @@ class _RaySite:
         if gpus:
             return CUDA, where
         if backend == "cuda" or require_gpu:
-            raise MachineMissing(f"{where}", "without a GPU, --backend=emulator counts instead of timing")
+            raise MachineMissing(where, "without a GPU, --backend=emulator counts instead of timing")
         return EMULATOR, f"{where}; emulator"
 
     def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:

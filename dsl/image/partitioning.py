@@ -49,7 +49,7 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The part of an axis that a region is at: which edges it checks. ``name`` is its letters, as in ``tl``."""
+    """The edges of an axis that a region checks. ``name`` has a letter for each of them."""
 
     name: str
     low: bool
