@@ -33,8 +33,9 @@ class Site(Protocol):
         ...
 
     def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
-        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow); the
-        description of the machine, and the engine. Raises `MachineMissing`, `RequirementMissing`."""
+        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow), on a machine
+        that `choose` returned. The result is the description of the machine, and the engine.
+        Raises `MachineMissing`, `RequirementMissing`."""
         ...
 
 
@@ -55,7 +56,7 @@ def site(engine: str, report: Callable[[str], None]) -> Generator[Site]:
 
 
 class _LocalSite:
-    """This computer. ``_count`` is the number of its machines."""
+    """This computer. ``_count`` is the number of machines such as the one that `choose` returned last."""
 
     def __init__(self) -> None:
         self._count = 1
@@ -77,7 +78,7 @@ class _LocalSite:
 
 
 class _RaySite:
-    """The nodes of a Ray cluster. ``_counts`` has their GPUs and cores."""
+    """The nodes of a Ray cluster."""
 
     def __init__(self, ray: Any, report: Callable[[str], None]) -> None:
         self._ray, self._report = ray, report
