@@ -20,9 +20,7 @@ from .machine_costs import measured_bandwidth
 if TYPE_CHECKING:
     from .ray_engine import RayEngine
 
-__all__ = ["ENGINES", "Site", "site"]
-
-ENGINES = ("local", "ray")
+__all__ = ["Site", "site"]
 
 
 class Site(Protocol):

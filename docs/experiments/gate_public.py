@@ -43,7 +43,7 @@ _MULTIPROCESSORS = 132
 
 #: A difference of time that counts.
 EFFECT = 0.01
-LEGAL = ("O3", "gated", "ssrqp", "lcm", "sscm")
+#: The arms whose versions a rule may keep.
 OFFERED = ("O3", "gated")
 
 
@@ -133,6 +133,7 @@ def _product(text: str) -> int:
 
 
 def is_first_half(program: str) -> bool:
+    """Whether a program belongs to the half on which thresholds may be chosen."""
     return hashlib.sha256(f"half {program}".encode()).digest()[0] % 2 == 0
 
 
@@ -149,6 +150,8 @@ def by_kernel(versions: Iterable[Version]) -> list[list[Version]]:
 
 @dataclass(frozen=True)
 class Report:
+    """The result of a rule; the docstring of the file explains the figures. ``gain`` and ``best`` are ratios."""
+
     kernels: int
     kept: int
     slower: int
@@ -159,14 +162,17 @@ class Report:
 
     @property
     def share(self) -> float:
+        """The part of the possible gain that the rule keeps."""
         return math.log(self.gain) / math.log(self.best)
 
     def row(self) -> str:
+        """The figures as cells of a table."""
         figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
         return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share:.0%}"
 
 
 def report(versions: Iterable[Version], rule: Rule) -> Report:
+    """Apply a rule to the versions of each kernel."""
     kept: list[float] = []
     best: list[float] = []
     kernels = by_kernel(versions)
@@ -188,6 +194,7 @@ def report(versions: Iterable[Version], rule: Rule) -> Report:
 
 
 def of_the_gate(version: Version) -> bool:
+    """The rule of the gate."""
     return is_better(version.before, version.after)
 
 
@@ -208,6 +215,7 @@ Limit = Callable[[Version], "int | None"]
 
 
 def by_model(version: Version) -> int | None:
+    """The limit of the cost model."""
     return preferred_warps(version.before, version.after)
 
 
