@@ -44,13 +44,16 @@ RESOLUTION = 0.001
 
 #: The architecture on which the times were measured from which the next two numbers come (docs/experiments/gate.md).
 FITTED_SM = 90
-#: By which share a figure has to get better, so that a kernel is better; twice, on other architectures.
+#: A kernel is better if a figure gets better by this share; on other architectures, by twice this share.
 LEAST_GAIN = 0.0025
-#: By which share a version with hoisted loads has to be faster by the model, so that it is preferred; twice, on others.
+#: A version with hoisted loads is preferred if the model expects it to be faster by this share; on other architectures,
+#: by twice this share.
 LEAST_PREFERENCE = 0.005
-#: How much longer than the work of all warps of a scheduler the latencies of a warp have to be, so that fewer warps may
-#: be resident, and so that loads are executed early although they may not be needed.
-RESERVE, RESERVE_TO_HOIST = 2.0, 4.0
+#: The least ratio of the latencies of a warp to the work of all warps of its scheduler at which fewer warps may be
+#: resident.
+RESERVE = 2.0
+#: The least ratio at which loads are executed early although they may not be needed.
+RESERVE_TO_HOIST = 4.0
 
 #: The most warps that a scheduler can have.
 MOST_WARPS = 16
@@ -69,9 +72,8 @@ def loop_weight(depth: int) -> float:
 class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
-    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule.
-
-    ``sm`` is the architecture, 90 for sm_90a.
+    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``sm`` is the architecture, 90
+    for sm_90a.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -88,17 +90,18 @@ class Figures:
     sm: int = FITTED_SM
 
     def cycles_among(self, warps: float) -> float:
-        """The cycles of a scheduler for one of ``warps`` warps: its issue slots, or its share of the time in which all
-        of them wait if that is more."""
+        """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
+        issue slots of a warp, and the latencies of a warp divided by the number of warps."""
         return max(self.weight, self.cycles / warps)
 
     def waits(self, warps: float, reserve: float) -> bool:
-        """Whether the latencies of a warp are so many times as long as the work of all warps of its scheduler."""
+        """Whether the latencies of a warp are at least ``reserve`` times the work of the ``warps`` warps of its
+        scheduler."""
         return self.cycles >= reserve * warps * self.weight
 
     @property
     def strictness(self) -> float:
-        """By how much more a kernel of this architecture has to gain than one of the architecture of the fit."""
+        """The factor by which the least gains are multiplied: 1 on the architecture on which they were measured."""
         return 1.0 if self.is_static or self.sm == FITTED_SM else 2.0
 
     @property
@@ -129,14 +132,14 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
     if before.is_static:
         counted = f"weighted accesses and long operations {after.weight:g} instead of {before.weight:g}"
         return [_Term(before.weight, after.weight, counted)]
-    # The launch may be so large that all of them are resident.
+    # In a large launch, all warps that fit are resident.
     warps = _Term(-before.warps, -after.warps, f"{after.warps:g} warps on a multiprocessor instead of {before.warps:g}")
     if before.cycles and after.cycles:
         alone = f"{after.cycles:.0f} cycles of one warp alone instead of {before.cycles:.0f}"
         full = f"{after.full:.2f} cycles per warp on a full multiprocessor instead of {before.full:.2f}"
         both = [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
-        # Where the work of the warps nearly fills the time, latencies are not what the kernel waits for, and fewer
-        # warps cost more than the schedule of one warp shows.
+        # If the work of the warps nearly fills the time, the kernel does not wait for latencies. Then fewer warps cost
+        # more than the schedule of one warp shows.
         return both if before.waits(before.warps / SCHEDULERS, RESERVE) else [*both, warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
     return [warps, _Term(before.weight, after.weight, weight)]
@@ -165,7 +168,7 @@ def is_better(before: Figures, after: Figures) -> bool:
 
 
 def too_small(before: Figures) -> str:
-    """What is to be said of a kernel that is neither worse nor better."""
+    """The reason why a kernel that is neither worse nor better is reverted, in words."""
     if before.strictness == 1:
         return f"no figure gets better by {LEAST_GAIN:.2%}"
     by = LEAST_GAIN * before.strictness
@@ -173,11 +176,12 @@ def too_small(before: Figures) -> str:
 
 
 def preferred_warps(before: Figures, after: Figures) -> int | None:
-    """Up to how many warps of a scheduler ``after`` is expected to be faster, although it may execute loads that
-    ``before`` does not need: 0 for none, `None` for any number.
+    """The largest number of warps per scheduler at which ``after`` is expected to be faster, although it may execute
+    loads that ``before`` does not need: 0 for none, `None` for any number.
 
-    Such loads overlap latencies. That gains where ``before`` waits: where the latencies of a warp are longer than the
-    work of the warps of its scheduler, with a reserve for what the figures do not contain.
+    Such loads overlap latencies. This is faster if ``before`` waits for latencies, which is so if the latencies of a
+    warp are longer than the work of the warps of its scheduler. The factor `RESERVE_TO_HOIST` allows for what the
+    figures do not contain.
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0

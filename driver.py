@@ -168,7 +168,7 @@ def _add_versions(
 
     def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]) -> None:
         restricted = replace(transform, passes=passes, promise=promise, timings={}, observer=None)
-        # A promise about buffers lets loads rise, which is for small launches only.
+        # With a promise about buffers, loads are hoisted, which is for small launches only.
         optimize_module(scratch, kernels, restricted, judge if promise.inside is None else few, Remarks(scratch))
 
     hoisting = passes_of(HOISTING) if transform.passes else []

@@ -42,10 +42,10 @@ CHECKS = frozenset(
     ]
 )
 _UNSIGNED = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
-#: By relation of ``D`` to 0: (outcome, what is to be subtracted from ``E = D``) where ``D`` is large, and the same for
-#: ``E = -D`` where it is small. ``E`` less that number must not be negative.
-_LARGE = {"lt": (False, 0), "le": (False, 1), "gt": (True, 1), "ge": (True, 0), "eq": (False, 1), "ne": (True, 1)}
-_LITTLE = {"lt": (True, 1), "le": (True, 0), "gt": (False, 0), "ge": (False, 1), "eq": (False, 1), "ne": (True, 1)}
+#: By relation of ``D`` to 0: (outcome, margin). `_IF_LARGE` is for a large ``D``: the outcome holds if ``D - margin``
+#: is not negative. `_IF_SMALL` is for a small ``D``: the outcome holds if ``-D - margin`` is not negative.
+_IF_LARGE = {"lt": (False, 0), "le": (False, 1), "gt": (True, 1), "ge": (True, 0), "eq": (False, 1), "ne": (True, 1)}
+_IF_SMALL = {"lt": (True, 1), "le": (True, 0), "gt": (False, 0), "ge": (False, 1), "eq": (False, 1), "ne": (True, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class Checks:
         word = form.mods["cmp"]
         kind = "s" if scalar.kind == "s" and word not in _UNSIGNED else "u"
         relation = _UNSIGNED.get(word, word)
-        if relation not in _LARGE:
+        if relation not in _IF_LARGE:
             return None
         right = self._word(instr, instr.operands[2], kind)
         join, leaves = self._leaves(instr, instr.operands[1], kind)
@@ -144,12 +144,12 @@ class Checks:
         for left, difference in zip(lefts, differences, strict=True):
             sign = _sign(difference) or 1
             is_large = (sides == {"lower"}) == (sign > 0)
-            result, less = (_LARGE if is_large else _LITTLE)[relation]
+            result, margin = (_IF_LARGE if is_large else _IF_SMALL)[relation]
             if outcome not in (None, result):
                 raise Unbounded("direction")
             outcome = result
             self.bounds.within(left, kind, scalar.bits, needs)
-            self.bounds.not_negative((difference if is_large else -difference) - less, needs)
+            self.bounds.not_negative((difference if is_large else -difference) - margin, needs)
         self.bounds.within(right, kind, scalar.bits, needs)
         assert outcome is not None
         if sides == {"upper"}:
@@ -216,7 +216,7 @@ class Checks:
         return self._decided(Choice(0), needs)
 
     def _remainder(self, instr: Instr) -> Decision | None:
-        """``a % b`` is ``a``, or ``a - b`` if ``a`` has ``b`` as a term: the coordinate is between 0 and ``b``."""
+        """``a % b`` is ``a``, or ``a - b`` if ``b`` is a term of ``a``: the coordinate is between 0 and ``b``."""
         scalar = instr.form.scalar("type")
         assert scalar is not None
         left, right = (self._word(instr, each, scalar.kind) for each in instr.operands[1:])
@@ -236,8 +236,8 @@ class Checks:
         return self._decided(Choice(0, times), needs)
 
     def _quotient(self, instr: Instr) -> Decision | None:
-        """``a / b`` is 0 where ``a`` is less than ``b`` by a constant, and not negative: the number of times that an
-        index is to be moved by the size of the image."""
+        """``a / b`` is 0 if ``a`` is not negative, and less than ``b`` by a constant. So nvcc computes how often a loop
+        adds the size of the image to an index."""
         scalar = instr.form.scalar("type")
         assert scalar is not None
         left, right = (self._word(instr, each, scalar.kind) for each in instr.operands[1:])
@@ -317,7 +317,8 @@ _SIGN_TESTS = {("s", "lt", 0), ("s", "ge", 0), ("s", "gt", -1), ("s", "le", -1)}
 
 
 def _join(instr: Instr, kind: str) -> str:
-    """``or``, ``min`` or ``max`` for an instruction that compares as its operands do together; else empty."""
+    """``or``, ``min`` or ``max`` for an instruction whose comparison with a number follows from comparisons of its
+    operands with this number; else empty."""
     scalar, operation = instr.form.scalar("type"), instr.form.operation
     if scalar is None or scalar.lanes != 1 or scalar.bits not in (32, 64) or instr.form.flags:
         return ""

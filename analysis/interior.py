@@ -33,18 +33,18 @@ from .values.usual_launches import is_usual
 
 __all__ = ["Interior", "find_interior"]
 
-#: Searches in a row; each may decide the checks that depend on those of the one before.
+#: The most rounds of one search. A round may decide checks that depend on those of the round before it.
 _MOST_ROUNDS = 12
-#: Searches from the start; each assumes fewer loops to end in their first iteration.
+#: The most searches. Each one starts again, and assumes of fewer loops that they end in their first iteration.
 _MOST_STARTS = 5
 
 
 @dataclass(slots=True)
 class Interior:
-    """What holds in the interior, and where that is.
+    """The ``outcomes`` in the interior, and the conditions ``needs`` that a block of the interior fulfils.
 
-    ``borders``: the checks that depend on the block and do more than to end threads outside of the domain, in the order
-    of the code. ``guards``: the others that depend on the block. ``refused``: by check the reason why it has no
+    ``guards``: the checks that depend on the block and only end the threads outside of the domain. ``borders``: the
+    other checks that depend on the block, in the order of the code. ``refused``: by check the reason why it has no
     outcome. ``weight``: the number of ``borders``, each weighted by its loop depth.
     """
 
@@ -235,7 +235,7 @@ class _Search:
         return None if truth is None else truth != last.guard.negated
 
     def is_dead(self, edge: tuple[int, int]) -> bool:
-        """Whether an edge is not taken for another reason than that it was assumed."""
+        """Whether the outcomes show that an edge is not taken, without the assumption about loops."""
         block = edge[0]
         if block not in self.outcomes.blocks:
             return True
@@ -248,13 +248,13 @@ class _Search:
         blocks = self.outcomes.blocks
         needs = Needs()
         found = Interior(self.outcomes, needs)
-        beyond = self._beyond_guards()
+        effective = self._not_only_guards()
         for instr in self.candidates:
             if instr not in self.decided or self._block(instr) not in blocks:
                 continue
             own, is_border = self.decided[instr]
             needs.add(own)
-            if is_border and (instr in beyond or instr in self.outcomes.chosen):
+            if is_border and (instr in effective or instr in self.outcomes.chosen):
                 found.borders.append(instr)
                 found.weight += loop_weight(self.facts.loops.depth[self._block(instr)])
             elif is_border:
@@ -263,7 +263,7 @@ class _Search:
         found.refused = {instr: why for instr, why in self.refused.items() if self._block(instr) in blocks}
         return found
 
-    def _beyond_guards(self) -> set[Instr]:
+    def _not_only_guards(self) -> set[Instr]:
         """The comparisons that decide something else than whether a thread ends at once."""
         work: list[tuple[Instr, Reg]] = []
         for block in self.outcomes.blocks:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 from .files import is_folder
-from .opt_one import Ended, FileRun, recorded, run_one
+from .opt_one import FileResult, FileRun, recorded, run_one
 from .outcome import BAD_INPUT, INTERNAL, CommandError, say, usage_error
 
 __all__ = ["output_name", "run_files"]
@@ -62,7 +62,7 @@ def _endings(
     arguments: argparse.Namespace,
     tasks: Mapping[str, argparse.Namespace],
     one_file: Callable[[argparse.Namespace], FileRun],
-) -> Generator[tuple[str, Ended]]:
+) -> Generator[tuple[str, FileResult]]:
     """The endings in the order of the tasks: on a Ray cluster, in several processes, or in this one."""
     if arguments.engine == "ray":
         from .opt_ray import on_cluster
@@ -82,14 +82,14 @@ def _counted(number: int, noun: str) -> str:
 
 def _one_by_one(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun]
-) -> Generator[tuple[str, Ended]]:
+) -> Generator[tuple[str, FileResult]]:
     for path, own in tasks.items():
-        yield path, Ended(*run_one(one_file, path, own), "")
+        yield path, FileResult(*run_one(one_file, path, own), "")
 
 
 def _in_parallel(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun], jobs: int
-) -> Generator[tuple[str, Ended]]:
+) -> Generator[tuple[str, FileResult]]:
     """The endings in the order of the tasks. If a process dies, the files that it leaves run in processes of their
     own."""
     from concurrent.futures.process import BrokenProcessPool
@@ -105,12 +105,12 @@ def _in_parallel(
             except BrokenProcessPool:
                 yield path, _alone(one_file, path, own)
     except KeyboardInterrupt:
-        yield "", Ended(_INTERRUPTED[0], False, 0, "")
+        yield "", FileResult(_INTERRUPTED[0], False, 0, "")
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> FileResult:
     from concurrent.futures.process import BrokenProcessPool
 
     from ..python_child import process_pool
@@ -119,7 +119,7 @@ def _alone(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: ar
         try:
             return pool.submit(recorded, one_file, path, own).result()
         except BrokenProcessPool:
-            return Ended(INTERNAL, False, 0, f"{path}: error: the process that optimizes it was killed\n")
+            return FileResult(INTERNAL, False, 0, f"{path}: error: the process that optimizes it was killed\n")
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""One of several files of `ptxmotion opt`: how it is run in this process or in another one, and what became of it."""
+"""One of several files of `ptxmotion opt`: its run, in this process or in another one, and its result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol
 
 from .outcome import guarded
 
-__all__ = ["Ended", "FileRun", "recorded", "run_one"]
+__all__ = ["FileResult", "FileRun", "recorded", "run_one"]
 
 
 class FileRun(Protocol):
@@ -27,8 +27,8 @@ class FileRun(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """What became of one file: its exit code, whether a kernel changed, how many versions of kernels were added, and
+class FileResult:
+    """The result of one file: its exit code, whether a kernel changed, how many versions of kernels were added, and
     what was printed on stderr."""
 
     code: int
@@ -46,14 +46,14 @@ def run_one(
     return code, each.is_changed, each.versions
 
 
-def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> Ended:
+def recorded(one_file: Callable[[argparse.Namespace], FileRun], path: str, own: argparse.Namespace) -> FileResult:
     """Run it, and keep what it prints on stderr."""
     messages = io.StringIO()
     with contextlib.redirect_stderr(messages):
         code, is_changed, versions = run_one(one_file, path, own)
-    return Ended(code, is_changed, versions, messages.getvalue())
+    return FileResult(code, is_changed, versions, messages.getvalue())
 
 
 def _command(arguments: argparse.Namespace, path: str) -> list[str]:
-    """The command that does for one input what this one does."""
+    """The command line of ``arguments``, with ``path`` as its only input."""
     return [word for word in arguments.command if word not in arguments.files] + [path]

@@ -1,7 +1,7 @@
 """`ptxmotion opt --engine=ray` for several files: each file is a task on a node of a Ray cluster.
 
 Requires: the same version of ptxmotion on each node, and input and output folders that all nodes share. Guarantees: the
-endings have the order of the files; a file whose worker is lost is run again, `ATTEMPTS` times in all; an output is
+results have the order of the files; a file whose worker is lost is run again, `ATTEMPTS` times in all; an output is
 replaced in one step, so a lost worker leaves no part of a file.
 Refuses: `RequirementMissing` if a node does not see the output folder of this computer.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from ..programs.errors import RequirementMissing
 from ..programs.ray_cluster import ATTEMPTS, Origin, connected, reason_of
-from .opt_one import Ended, FileRun, recorded
+from .opt_one import FileResult, FileRun, recorded
 from .outcome import INTERNAL
 
 __all__ = ["on_cluster"]
@@ -34,8 +34,8 @@ def on_cluster(
     one_file: Callable[[argparse.Namespace], FileRun],
     jobs: int | None,
     folder: str,
-) -> Generator[tuple[str, Ended]]:
-    """The endings in the order of the tasks, whose outputs are in ``folder``. At most ``jobs`` files run at the same
+) -> Generator[tuple[str, FileResult]]:
+    """The results in the order of the tasks, whose outputs are in ``folder``. At most ``jobs`` files run at the same
     time; None: as many as the cluster has cores. Raises `RequirementMissing`."""
     with connected() as ray, _marker(folder) as marker:
         run: Any = ray.remote(num_cpus=1, max_retries=0)(_run_on_node)
@@ -44,7 +44,7 @@ def on_cluster(
         waiting = collections.deque(tasks)
         calls: dict[Any, str] = {}
         lost: collections.Counter[str] = collections.Counter()
-        ended: dict[str, Ended] = {}
+        ended: dict[str, FileResult] = {}
         for path in tasks:
             while path not in ended:
                 while waiting and len(calls) < limit:
@@ -54,7 +54,7 @@ def on_cluster(
                 for call in ready:
                     each = calls.pop(call)
                     answer = _answer(ray, call)
-                    if isinstance(answer, Ended):
+                    if isinstance(answer, FileResult):
                         ended[each] = answer
                         continue
                     lost[each] += 1
@@ -62,7 +62,7 @@ def on_cluster(
                         waiting.appendleft(each)
                         continue
                     message = f"{each}: error: given up: {ATTEMPTS} workers were lost while they optimized it: "
-                    ended[each] = Ended(INTERNAL, False, 0, f"{message}{reason_of(answer)}\n")
+                    ended[each] = FileResult(INTERNAL, False, 0, f"{message}{reason_of(answer)}\n")
             yield path, ended.pop(path)
 
 
@@ -72,9 +72,9 @@ def _run_on_node(
     one_file: Callable[[argparse.Namespace], FileRun],
     path: str,
     own: argparse.Namespace,
-) -> Ended:
+) -> FileResult:
     """Run one file on a node. Raises `RequirementMissing`."""
-    origin.adopt()
+    origin.apply()
     if not os.path.isfile(marker):
         folder = os.path.dirname(marker)
         raise RequirementMissing(
@@ -83,8 +83,8 @@ def _run_on_node(
     return recorded(one_file, path, own)
 
 
-def _answer(ray: Any, call: Any) -> Ended | BaseException:
-    """The ending of a file, or the error that says that its worker was lost. Raises other errors."""
+def _answer(ray: Any, call: Any) -> FileResult | BaseException:
+    """The result of a file, or the error that says that its worker was lost. Raises other errors."""
     errors: Any = importlib.import_module("ray.exceptions")
     try:
         return ray.get(call)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from .outcome import MISSING, CommandError, say, warn
 
 EPILOG = """\
-The exit status is that of the program; 128 and the number of the signal that ended it. A summary is printed on stderr
-when the program has ended. Settings of the optimizer are environment variables: PTXMOTION_FLAGS (options of opt;
+The exit status is that of the program, or 128 plus the number of the signal that ended it. When the program has ended,
+a summary is printed on stderr. Settings of the optimizer are environment variables: PTXMOTION_FLAGS (options of opt;
 default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP (regular expressions for names of kernels), PTXMOTION_LOG,
 PTXMOTION_SECONDS, PTXMOTION_PTXAS.
 
@@ -25,7 +25,7 @@ examples:
 
 _NO_EXECUTABLE, _NO_SUCH_PROGRAM, _BY_SIGNAL = 126, 127, 128
 
-#: The most characters of a folder in which there is room for the name of a socket.
+#: The most characters of the folder for temporary files, so that the path of a socket below it is not too long.
 _LONGEST = 70
 
 
@@ -63,8 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _folder() -> tempfile.TemporaryDirectory[str]:
-    """A folder of this run. The path of a socket has at most 107 characters, so it may not be where the user wants
-    temporary files. Raises `OSError`."""
+    """A folder for the files of this run. It is in the folder for temporary files, or in ``/tmp`` if that path is too
+    long: the path of a socket has at most 107 characters. Raises `OSError`."""
     usual = tempfile.gettempdir()
     return tempfile.TemporaryDirectory(prefix="ptxmotion-run-", dir=usual if len(usual) < _LONGEST else "/tmp")
 

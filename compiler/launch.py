@@ -10,7 +10,7 @@ and parallel steps are nvcc's own. Three things are prepared:
 - the variable PTXMOTION_PTXAS, so that the gate uses the ptxas of the same toolkit.
 
 With PTXMOTION_CONTRACT, options of the linker are added for the launch library (`launch_archive`), and the names of the
-files in which the steps cicc hand over contracts are in the environment variable `SIBLINGS` (`host_contracts`).
+files into which the steps cicc write contracts are in the environment variable `SIBLINGS` (`host_contracts`).
 
 The nvcc that is run is, in this order: PTXMOTION_NVCC; the first one in PATH, which a build without this tool would
 use; that of NVIDIA's wheels; that of an installed CUDA.
@@ -104,7 +104,7 @@ def find_nvcc() -> str:
 
 
 def _may_compile(arguments: Sequence[str]) -> bool:
-    """Whether there may be a step that is changed. A dry run tells it for certain, but takes 10 ms."""
+    """Whether the command may have a step that is changed. A dry run shows this exactly, but takes 10 ms."""
     if _ONLY_INFORMATION.intersection(arguments):
         return False
     if wants_contracts():
@@ -150,8 +150,8 @@ def _with_optimizer(nvcc: str, steps: str, arguments: Sequence[str], say: Callab
 
 
 def _launch_checks(steps: str, say: Callable[[str], None]) -> list[str]:
-    """The arguments of nvcc that link checks at the launch into the output. None if nothing is linked with the CUDA
-    runtime, or if the library cannot be built, which is a warning."""
+    """The arguments of nvcc that link checks at the launch into the output. Empty if nothing is linked with the CUDA
+    runtime. Also empty, with a warning, if the library cannot be built."""
     from .dry_run import host_linker, steps_of
     from .launch_archive import NoArchive, launch_archive, link_options
 

@@ -1,4 +1,4 @@
-"""What is done with code that a program loads: PTX, and fatbins with PTX.
+"""Optimizes code that a program loads: PTX, and fatbins with PTX.
 
 PTX is optimized as in a build (`compiler.build_step`), for the device of the program. In a fatbin, the driver takes the
 machine code for the device if there is some, and else compiles PTX. So the optimized PTX is assembled and takes the
@@ -54,7 +54,7 @@ def answer_to(request: Request, parse_flags: Flags) -> Answer:
 
 
 def _jit_options(request: Request) -> tuple[str, ...]:
-    """The options of ptxas that do what those of the driver's compiler do."""
+    """The options of ptxas that correspond to those of the driver's compiler."""
     registers = (f"-maxrregcount={request.max_registers}",) if request.max_registers else ()
     return (*registers, *((f"-O{request.level}",) if request.level < 4 else ()))
 

@@ -115,8 +115,8 @@ static bool receive_all(int connection, void *data, size_t size) {
     return true;
 }
 
-/* The limit of the other process, and a minute in which it can stop. */
-static struct timeval patience(void) {
+/* How long to wait for the other process: its own time limit, and a minute in which it can stop. */
+static struct timeval time_limit(void) {
     const char *text = getenv("PTXMOTION_SECONDS");
     double seconds = text && *text ? strtod(text, NULL) : 600;
     if (!(seconds >= 0 && seconds < 1e6)) seconds = 600;
@@ -129,7 +129,7 @@ static int connected(void) {
         return -1;
     int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connection < 0) return -1;
-    struct timeval limit = patience();
+    struct timeval limit = time_limit();
     setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
     if (connect(connection, (struct sockaddr *)&address, sizeof address)) {

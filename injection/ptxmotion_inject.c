@@ -1,6 +1,6 @@
 /* The library that `ptxmotion run` loads into a program with LD_PRELOAD.
  *
- * It stands before the functions of the CUDA driver, nvJitLink and NVRTC that get device code. PTX, alone or in a
+ * It replaces the functions of the CUDA driver, nvJitLink and NVRTC that get device code. PTX, alone or in a
  * fatbin, is sent to the process `ptxmotion run`, which answers with optimized code. The driver gets this code; if
  * there is none, or the driver refuses it, the driver gets the code of the program.
  *
@@ -12,7 +12,7 @@
  * Environment: PTXMOTION_RUN is a folder with `socket`, where the process listens, and `log`, to which this library
  * appends a line of JSON for code that it leaves as it is. Without the variable each function only calls the real one.
  *
- * Guarantees: a failure of the other process, or of this library, has no effect but the program's own code. No signal
+ * Guarantees: if the other process or this library fails, the driver gets the program's own code. No signal
  * is raised, no descriptor is inherited by other programs, and errno does not change.
  * Requires: Linux on x86-64 with glibc, and a program that is linked dynamically.
  */
@@ -37,21 +37,23 @@ static jit_options jit_options_of(unsigned count, const int *options, void *cons
     return result;
 }
 
-/* The driver writes into the values of options, such as the length of a log. So the first attempt gets a copy of them,
- * which `keep` writes back if the attempt was the last one. A copy may be NULL: then the values themselves are used. */
+/* The driver writes into the values of options, such as the length of a log. So the first attempt gets a copy of them.
+ * If it was the last attempt, `write_back` copies them to the values. A copy may be NULL: then the driver gets the
+ * values themselves. */
 static void **copied(void **values, unsigned count) {
     void **copy = values && count ? malloc(count * sizeof *copy) : NULL;
     if (copy) memcpy(copy, values, count * sizeof *copy);
     return copy;
 }
 
-static void keep(void **copy, void **values, unsigned count, bool is_last) {
+static void write_back(void **copy, void **values, unsigned count, bool is_last) {
     if (copy && is_last) memcpy(values, copy, count * sizeof *copy);
     free(copy);
 }
 
-/* Free the code after the driver has read it, and say whether the driver took it. */
-static bool is_done(int status, void *code, bool is_kept, const char *way) {
+/* After the driver has got optimized code: free the code, unless it is kept, and log if the driver refuses it. Returns
+ * whether it was loaded. */
+static bool finish_load(int status, void *code, bool is_kept, const char *way) {
     if (!is_kept) free(code);
     if (status != SUCCESS) note(way, "the driver refuses the optimized code");
     return status == SUCCESS;
@@ -77,8 +79,8 @@ typedef int (*nvrtc_cubin_type)(void *, char *);
 
 static const jit_options NO_OPTIONS = {.level = 4};
 
-/* In place of what cuGetProcAddress has found for a name and a version of CUDA. The name has no suffix `_v2`; from
- * CUDA 12.0 and 6.5 on, it means the functions with this suffix. */
+/* Replace the function that cuGetProcAddress has found for a name and a version of CUDA. The name has no suffix `_v2`.
+ * From CUDA 12.0 and 6.5 on, it means the functions with this suffix. */
 static void replace_found(const char *symbol, void **result, int version) {
     if (!is_active() || !symbol || !result || !*result) return;
     char name[64];
@@ -112,7 +114,7 @@ EXPORT int cuModuleLoad(void **module, const char *path) {
     char *content = load ? content_of(path, &size) : NULL;
     void *code = content ? code_for(content, size, "cuModuleLoad", NO_OPTIONS, &is_kept) : NULL;
     free(content);
-    if (code && is_done(load(module, code), code, is_kept, "cuModuleLoad")) return SUCCESS;
+    if (code && finish_load(load(module, code), code, is_kept, "cuModuleLoad")) return SUCCESS;
     return real(module, path);
 }
 
@@ -120,7 +122,7 @@ EXPORT int cuModuleLoadData(void **module, const void *image) {
     REAL(module_data_type, MODULE_DATA);
     bool is_kept;
     void *code = code_for(image, 0, "cuModuleLoadData", NO_OPTIONS, &is_kept);
-    if (code && is_done(real(module, code), code, is_kept, "cuModuleLoadData")) return SUCCESS;
+    if (code && finish_load(real(module, code), code, is_kept, "cuModuleLoadData")) return SUCCESS;
     return real(module, image);
 }
 
@@ -131,8 +133,8 @@ EXPORT int cuModuleLoadDataEx(void **module, const void *image, unsigned count, 
     if (code) {
         void **copy = copied(values, count);
         int status = real(module, code, count, options, copy ? copy : values);
-        keep(copy, values, count, status == SUCCESS);
-        if (is_done(status, code, is_kept, "cuModuleLoadDataEx")) return SUCCESS;
+        write_back(copy, values, count, status == SUCCESS);
+        if (finish_load(status, code, is_kept, "cuModuleLoadDataEx")) return SUCCESS;
     }
     return real(module, image, count, options, values);
 }
@@ -141,7 +143,7 @@ EXPORT int cuModuleLoadFatBinary(void **module, const void *image) {
     REAL(module_data_type, MODULE_FATBIN);
     bool is_kept;
     void *code = code_for(image, 0, "cuModuleLoadFatBinary", NO_OPTIONS, &is_kept);
-    if (code && is_done(real(module, code), code, is_kept, "cuModuleLoadFatBinary")) return SUCCESS;
+    if (code && finish_load(real(module, code), code, is_kept, "cuModuleLoadFatBinary")) return SUCCESS;
     return real(module, image);
 }
 
@@ -152,15 +154,14 @@ static bool is_preserved(unsigned count, const int *options, void *const *values
     return false;
 }
 
-/* Whether the driver loads optimized code as a library. */
-static bool is_library_loaded(library_data_type load, void *code, bool is_kept, const char *way, void **library,
-                              int *jit, void **jit_values, unsigned jit_count, int *options, void **values,
-                              unsigned count) {
+/* Load optimized code as a library. Returns whether the driver has loaded it. */
+static bool load_library(library_data_type load, void *code, bool is_kept, const char *way, void **library, int *jit,
+                         void **jit_values, unsigned jit_count, int *options, void **values, unsigned count) {
     if (!code) return false;
     void **copy = copied(jit_values, jit_count);
     int status = load(library, code, jit, copy ? copy : jit_values, jit_count, options, values, count);
-    keep(copy, jit_values, jit_count, status == SUCCESS);
-    return is_done(status, code, is_kept || is_preserved(count, options, values), way);
+    write_back(copy, jit_values, jit_count, status == SUCCESS);
+    return finish_load(status, code, is_kept || is_preserved(count, options, values), way);
 }
 
 EXPORT int cuLibraryLoadData(void **library, const void *image, int *jit, void **jit_values, unsigned jit_count,
@@ -169,7 +170,7 @@ EXPORT int cuLibraryLoadData(void **library, const void *image, int *jit, void *
     static const char way[] = "cuLibraryLoadData";
     bool is_kept;
     void *code = code_for(image, 0, way, jit_options_of(jit_count, jit, jit_values), &is_kept);
-    if (is_library_loaded(real, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
+    if (load_library(real, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
         return SUCCESS;
     return real(library, image, jit, jit_values, jit_count, options, values, count);
 }
@@ -185,7 +186,7 @@ EXPORT int cuLibraryLoadFromFile(void **library, const char *path, int *jit, voi
     void *code = NULL;
     if (content) code = code_for(content, size, way, jit_options_of(jit_count, jit, jit_values), &is_kept);
     free(content);
-    if (is_library_loaded(load, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
+    if (load_library(load, code, is_kept, way, library, jit, jit_values, jit_count, options, values, count))
         return SUCCESS;
     return real(library, path, jit, jit_values, jit_count, options, values, count);
 }
@@ -210,8 +211,8 @@ static int link_data(int index, void *state, int type, void *data, size_t size, 
     else
         code = code_for(data, size, "cuLinkAddData", jit_options_of(count, options, values), &is_kept);
     /* The linker reads the code when it is added. Its status covers only this. */
-    if (code && is_done(real(state, type, code, strlen(code) + 1, name, count, options, values), code, is_kept,
-                        "cuLinkAddData"))
+    if (code && finish_load(real(state, type, code, strlen(code) + 1, name, count, options, values), code, is_kept,
+                            "cuLinkAddData"))
         return SUCCESS;
     return real(state, type, data, size, name, count, options, values);
 }
@@ -240,8 +241,8 @@ static int link_file(int index, int data_index, void *state, int type, const cha
     void *code = NULL;
     if (content) code = code_for(content, size, "cuLinkAddFile", jit_options_of(count, options, values), &is_kept);
     free(content);
-    if (code && is_done(add(state, type, code, strlen(code) + 1, path, count, options, values), code, is_kept,
-                        "cuLinkAddFile"))
+    if (code && finish_load(add(state, type, code, strlen(code) + 1, path, count, options, values), code, is_kept,
+                            "cuLinkAddFile"))
         return SUCCESS;
     return real(state, type, path, count, options, values);
 }
@@ -268,10 +269,10 @@ static int jitlink_data(int index, void *handle, int type, const void *data, siz
         note("nvJitLink", reason);
     else
         code = code_for(data, size, "nvJitLink", NO_OPTIONS, &is_kept);
-    is_kept = true; /* NVIDIA does not say when nvJitLink has read its inputs */
+    is_kept = true; /* it is not documented until when nvJitLink reads its inputs */
     /* Some versions count the zero at the end of PTX, others do not. */
     size_t length = code ? strlen(code) + (size && ((const char *)data)[size - 1] == '\0') : 0;
-    if (code && is_done(real(handle, type, code, length, name), code, is_kept, "nvJitLink")) return SUCCESS;
+    if (code && finish_load(real(handle, type, code, length, name), code, is_kept, "nvJitLink")) return SUCCESS;
     return real(handle, type, data, size, name);
 }
 

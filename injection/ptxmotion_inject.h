@@ -78,7 +78,7 @@ HIDDEN function function_of(void *pointer);
 HIDDEN void *(*real_dlsym(void))(void *, const char *);
 HIDDEN hook *hook_named(const char *name);
 
-/* What a program gets for a function that it has looked up. */
+/* What a program gets if it has looked up the function `real`: the function of this library, or `real` itself. */
 HIDDEN void *replaced(hook *found, void *real);
 
 /* The driver, if it is loaded. The caller closes it. */

@@ -1,4 +1,4 @@
-"""What a run of a program has done, from the lines of its log.
+"""The summary of a run of a program, from the lines of its log.
 
 An entry of the log is of one of two kinds: PTX that was read by the optimizer (`compiler.build_step`), or code that was
 left as it is, with a reason. Programs that run `ptxmotion-ptxas`, such as Triton, add entries of the first kind.
@@ -26,12 +26,12 @@ _PTXAS = "ptxas"
 @dataclass
 class Summary:
     """``ways`` maps the function that loaded code, or ``ptxas``, to [PTX files, kernels seen, kernels changed].
-    ``changed`` are the changed kernels, with what the gate says of each. ``kept`` maps a warning of the optimizer to
-    how often it was given. ``left`` maps (way, reason) to how often code was left as it is."""
+    ``changed`` are the changed kernels, with what the gate says of each. ``warnings`` maps a warning of the optimizer
+    to how often it was given. ``left`` maps (way, reason) to how often code was left as it is."""
 
     ways: dict[str, list[int]] = field(default_factory=dict[str, "list[int]"])
     changed: dict[str, str] = field(default_factory=dict[str, str])
-    kept: Counter[str] = field(default_factory=Counter[str])
+    warnings: Counter[str] = field(default_factory=Counter[str])
     left: Counter[tuple[str, str]] = field(default_factory=Counter["tuple[str, str]"])
 
     def to_json(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Summary:
                 for way, (files, kernels, changed) in self.ways.items()
             ],
             "changed": [{"kernel": name, "gate": text} for name, text in self.changed.items()],
-            "warnings": [{"message": text, "times": times} for text, times in self.kept.items()],
+            "warnings": [{"message": text, "times": times} for text, times in self.warnings.items()],
             "left": [{"way": way, "reason": why, "times": times} for (way, why), times in self.left.items()],
         }
 
@@ -55,7 +55,7 @@ class Summary:
         for way, (files, kernels, changed) in self.ways.items():
             lines.append(f"  {way}: {_count(files, 'PTX file')}, {changed} of {_count(kernels, 'kernel')} changed")
         lines += [f"  changed: {name}{': ' if gain else ''}{gain}" for name, gain in self.changed.items()]
-        lines += [f"  not optimized: {text}{_times(number)}" for text, number in self.kept.items()]
+        lines += [f"  not optimized: {text}{_times(number)}" for text, number in self.warnings.items()]
         for (way, reason), number in self.left.most_common():
             hint = f" ({_HINTS[reason]})" if reason in _HINTS else ""
             lines.append(f"  left as it is: {way}: {reason}{_times(number)}{hint}")
@@ -81,7 +81,7 @@ def _add(summary: Summary, entry: dict[str, Any]) -> None:
     counts = summary.ways.setdefault(entry.get("way", _PTXAS), [0, 0, 0])
     for index, number in enumerate((1, len(entry["kernels"]), len(entry["changed"]))):
         counts[index] += number
-    summary.kept.update(entry["warnings"])
+    summary.warnings.update(entry["warnings"])
     for kernel in entry["changed"]:
         summary.changed[_source_name(kernel)] = _gain(kernel, entry["remarks"])
 

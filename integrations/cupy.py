@@ -29,7 +29,8 @@ _RELOCATABLE = {"--device-c", "-dc", "-rdc=true", "--relocatable-device-code=tru
 
 
 def enable(passes: str = "O3", policy: Policy | None = None) -> Hook:
-    """Optimize kernels that are compiled from now on. Raises `NotSupported`."""
+    """Optimize kernels that are compiled from now on. Raises `NotSupported`, and `ImportError` if the library is not
+    installed."""
     compiler: Any = importlib.import_module("cupy.cuda.compiler")
     hook = Hook("CuPy", passes, policy)
     name = "_compile_using_nvrtc_no_warning"

@@ -23,7 +23,8 @@ __all__ = ["enable"]
 
 
 def enable(passes: str = "O3", policy: Policy | None = None) -> Hook:
-    """Optimize kernels that are compiled from now on. Raises `NotSupported`."""
+    """Optimize kernels that are compiled from now on. Raises `NotSupported`, and `ImportError` if the library is not
+    installed."""
     codegen: Any = importlib.import_module("numba.cuda.codegen")
     hook = Hook("Numba", passes, policy)
 

@@ -25,17 +25,19 @@ __all__ = ["enable"]
 
 
 def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: bool = False) -> Hook:
-    """Optimize kernels that are compiled from now on. Raises `NotSupported`."""
+    """Optimize kernels that are compiled from now on; with ``torch_compile`` also those of ``torch.compile``. Raises
+    `NotSupported`, and `ImportError` for a library that is not installed."""
     knobs: Any = importlib.import_module("triton.knobs")
     backend: Any = importlib.import_module("triton.backends.nvidia.compiler")
     if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
         raise NotSupported("this version of Triton has no hook for stages")
+    inductor: Any = importlib.import_module("torch._inductor.config") if torch_compile else None
     hook = Hook("Triton", passes, policy)
     digest = hook.digest()
     previous = knobs.runtime.add_stages_inspection_hook
 
     def stages_hook(*arguments: Any) -> Any:
-        """Triton asks for a key without arguments, and else gives the stages."""
+        """Without arguments, return the parts of a key of Triton's cache. With arguments, change the stages."""
         before = previous(*arguments) if previous is not None else None
         if not arguments:
             return tuple(f"{part}-ptxmotion-{digest}" for part in before or ("", ""))
@@ -45,7 +47,7 @@ def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: b
         return before
 
     def with_key(original: Callable[[Any], str]) -> Callable[[Any], str]:
-        """Versions of Triton that ask for no key have only this one."""
+        """For versions of Triton whose hook returns no key."""
 
         @functools.wraps(original)
         def hash(self: Any) -> str:
@@ -56,8 +58,8 @@ def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: b
     hook.replace(backend.CUDABackend, "hash", with_key)
     knobs.runtime.add_stages_inspection_hook = stages_hook
     hook.on_disable(lambda: setattr(knobs.runtime, "add_stages_inspection_hook", previous))
-    if torch_compile:
-        _prepare_inductor(hook, digest)
+    if inductor is not None:
+        _prepare_inductor(hook, inductor, digest)
     return hook
 
 
@@ -84,9 +86,9 @@ def _ptxas_options(options: Any) -> Sequence[str]:
     return (*fused, *(getattr(options, "ptx_options", None) or "").split())
 
 
-def _prepare_inductor(hook: Hook, digest: str) -> None:
-    """Let torch.compile compile in this process, and cache in a folder for the settings of the optimizer."""
-    config: Any = importlib.import_module("torch._inductor.config")
+def _prepare_inductor(hook: Hook, config: Any, digest: str) -> None:
+    """Let torch.compile, whose settings are ``config``, compile in this process, and cache in a folder for the settings
+    of the optimizer."""
     threads = config.compile_threads
     config.compile_threads = 1
     hook.on_disable(lambda: setattr(config, "compile_threads", threads))

@@ -20,9 +20,7 @@ from .machine_costs import measured_bandwidth
 if TYPE_CHECKING:
     from .ray_engine import RayEngine
 
-__all__ = ["ENGINES", "Site", "site"]
-
-ENGINES = ("local", "ray")
+__all__ = ["Site", "site"]
 
 
 class Site(Protocol):
@@ -33,8 +31,9 @@ class Site(Protocol):
         ...
 
     def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
-        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow); the
-        description of the machine, and the engine. Raises `MachineMissing`, `RequirementMissing`."""
+        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow), on a machine
+        that `choose` returned. The result is the description of the machine, and the engine.
+        Raises `MachineMissing`, `RequirementMissing`."""
         ...
 
 
@@ -55,7 +54,7 @@ def site(engine: str, report: Callable[[str], None]) -> Generator[Site]:
 
 
 class _LocalSite:
-    """This computer. ``_count`` is the number of its machines."""
+    """This computer. ``_count`` is the number of machines such as the one that `choose` returned last."""
 
     def __init__(self) -> None:
         self._count = 1
@@ -77,7 +76,7 @@ class _LocalSite:
 
 
 class _RaySite:
-    """The nodes of a Ray cluster. ``_counts`` has their GPUs and cores."""
+    """The nodes of a Ray cluster."""
 
     def __init__(self, ray: Any, report: Callable[[str], None]) -> None:
         self._ray, self._report = ray, report
@@ -91,7 +90,7 @@ class _RaySite:
         if gpus:
             return CUDA, where
         if backend == "cuda" or require_gpu:
-            raise MachineMissing(f"{where}", "without a GPU, --backend=emulator counts instead of timing")
+            raise MachineMissing(where, "without a GPU, --backend=emulator counts instead of timing")
         return EMULATOR, f"{where}; emulator"
 
     def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:

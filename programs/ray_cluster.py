@@ -48,9 +48,9 @@ class Origin:
         environment = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
         return cls(os.getcwd(), environment, package_digest())
 
-    def adopt(self) -> None:
-        """Make this process a worker of the origin: the same environment, and the same current folder if it exists
-        here. Raises `RequirementMissing` for another version of the package."""
+    def apply(self) -> None:
+        """Set the environment of this process, a worker, to that of the origin, and go to its current folder if it
+        exists here. Raises `RequirementMissing` for another version of the package."""
         if package_digest() != self.package:
             raise RequirementMissing(
                 f"{platform.node()}: the ptxmotion in {FOLDER} is not the one that started this run"

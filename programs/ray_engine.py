@@ -38,7 +38,7 @@ __all__ = ["BenchmarkActor", "RayEngine"]
 _START = 120.0
 _OTHERS = 20.0
 
-#: What may differ between two machines of one kind.
+#: The entries of a description that may differ between two machines of one kind.
 _OWN = ("node", "processes", "temperature.gpu", "persistence_mode", ROOF)
 
 
@@ -52,7 +52,7 @@ class BenchmarkActor:
 
     def describe(self) -> dict[str, Any]:
         """The machine of this worker. Raises `RequirementMissing`, `MachineMissing`, `WorkerError`."""
-        self._origin.adopt()
+        self._origin.apply()
         facts = describe_computer() | {"node": platform.node()}
         if self._worker.machine.stopwatch:
             facts |= self._worker.describe(_START)
@@ -95,11 +95,11 @@ class RayEngine:
         """Start workers, and describe their machine. The description has a list `workers`, to which workers that start
         later are added. Raises `RequirementMissing`."""
         for _ in range(count):
-            self._hire()
+            self._start_worker()
         end = time.monotonic() + _START
         while self._calls and time.monotonic() < end:
             for member, answer in self._answers():
-                self._welcome(member, answer)
+                self._add_worker(member, answer)
                 end = min(end, time.monotonic() + _OTHERS)
         if not self._idle:
             raise RequirementMissing(f"no worker of the Ray cluster started within {_START:g} s: are its nodes busy?")
@@ -130,7 +130,7 @@ class RayEngine:
                 end = time.monotonic() + _START
                 index = member.index
                 if index is None:
-                    self._welcome(member, answer)
+                    self._add_worker(member, answer)
                     continue
                 made = prepared[index]
                 if isinstance(answer, BenchmarkResult):
@@ -158,7 +158,7 @@ class RayEngine:
             self._ray.kill(member.actor)
         self._calls, self._idle = {}, []
 
-    def _hire(self) -> None:
+    def _start_worker(self) -> None:
         actor = self._actor.remote(self._origin, self._machine)
         self._calls[actor.describe.remote()] = _Member(actor)
 
@@ -182,8 +182,9 @@ class RayEngine:
         except errors.RayError as error:
             return error
 
-    def _welcome(self, member: _Member, answer: Any) -> None:
-        """A worker has started, or it was lost before that."""
+    def _add_worker(self, member: _Member, answer: Any) -> None:
+        """Add a worker, whose machine ``answer`` describes. If it was lost before that, start another one. Raises
+        `RequirementMissing` for a machine of another kind."""
         if isinstance(answer, BaseException):
             self._unstarted += 1
             if self._unstarted >= ATTEMPTS:
@@ -212,5 +213,5 @@ class RayEngine:
         reason = f"worker {member.number}{where}: {reason_of(error)}" if member.number >= 0 else reason_of(error)
         self._report(f"ray: a worker was lost while it ran {what}: {reason}")
         self._ray.kill(member.actor)  # it may still run where only the connection was lost
-        self._hire()
+        self._start_worker()
         return reason

@@ -5,12 +5,13 @@
  * that they were made for. So the entries of a contract are found in a loaded library only if the contract belongs to
  * the image that the driver has chosen.
  *
- * A contract is bound when the kernel is first launched or used, and the code of its versions is loaded then. The driver
- * loads the code of the kernel at the same time. To load code may wait for all running kernels, and a program that loads
- * its kernels early may rely on not waiting. So nothing is bound later, unless the driver loads all code at once anyway.
+ * A contract is bound when the kernel is first launched or used, and the code of its versions is loaded then. The
+ * driver loads the code of the kernel at the same time. The driver may wait for all running kernels before it loads
+ * code. A program that loads its kernels early may rely on not waiting. So nothing is bound later, unless the driver
+ * loads all code of a module at once.
  * The driver has no query whether code is loaded: cuKernelGetFunction loads it.
- * What is shared by threads: the table of keys, whose slots are written once and whose array is replaced as a whole; the
- * state of an entry; counters. No memory is freed, because a thread may launch while the program exits.
+ * Threads share the table of keys, the state of an entry, and counters. A slot of the table is written once, and its
+ * array is replaced as a whole. No memory is freed, because a thread may launch while the program exits.
  */
 #define _GNU_SOURCE
 #include "ptxmotion_cudart.h"
@@ -324,8 +325,8 @@ static ptxmotion_kernel *bind_entry(struct entry *entry, ptxmotion_get_kernel *g
     return entry->bound;
 }
 
-/* The program loads the code of a kernel without its versions. */
-static void loads_alone(struct entry *entry, int reason)
+/* Notes that the program loads the code of a kernel without its versions. */
+static void note_loaded_alone(struct entry *entry, int reason)
 {
     if (reason != BUSY)
         __atomic_store_n(&entry->is_loaded, 1, __ATOMIC_RELEASE);
@@ -345,7 +346,7 @@ int ptxmotion_cudart_launch(const void *key, ptxmotion_get_kernel *get_kernel, c
         kernel = bind_entry(entry, get_kernel, config->stream, &reason);
     if (kernel != NULL)
         return ptxmotion_launch_version(kernel, config, arguments, NULL, launch_flags);
-    loads_alone(entry, reason);
+    note_loaded_alone(entry, reason);
     __atomic_fetch_add(&entry->passed[reason], 1, __ATOMIC_RELAXED);
     return 0;
 }
@@ -362,7 +363,7 @@ void ptxmotion_cudart_used(const void *function, ptxmotion_get_kernel *get_kerne
     if (get_kernel(&kernel, function) == 0)
         ptxmotion_cudart_has_handle(function, kernel);
     if (kernel == NULL || bind_entry(entry, NULL, NULL, &reason) == NULL)
-        loads_alone(entry, reason);
+        note_loaded_alone(entry, reason);
 }
 
 int ptxmotion_cudart_attribute(const void *function, int attribute, int *value)

@@ -1,7 +1,7 @@
 /* What the wrapped functions of the CUDA runtime (ptxmotion_wrap.c) share: the kernels of this executable or shared
  * object that have versions, and the launch of a version in place of a kernel.
  *
- * All functions may be called from any thread. None of them returns an error: what goes wrong means that the caller
+ * All functions may be called from any thread. None of them returns an error: if something goes wrong, the caller
  * launches the kernel itself.
  */
 #ifndef PTXMOTION_CUDART_H

@@ -40,9 +40,9 @@ enum { COOPERATIVE = 2 };
 
 int cudaGetKernel(void **kernel, const void *function); /* of the runtime; it is not wrapped */
 
-/* Launches a version. Returns whether it has. */
-__attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_kernel *get_kernel, struct launch launch,
-                                               void **arguments)
+/* Tries to launch a version. Returns 1 if one was launched; otherwise nothing was. */
+__attribute__((unused)) static int has_launched(const void *key, ptxmotion_get_kernel *get_kernel, struct launch launch,
+                                                void **arguments)
 {
     if (launch.shared > UINT32_MAX)
         return 0;
@@ -64,7 +64,7 @@ __attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_ke
     int __wrap_##name(LAUNCH_PARAMETERS)                                                                               \
     {                                                                                                                  \
         struct launch launch = {grid, block, shared, stream == NULL ? null : stream, attributes, count};               \
-        if (is_launched(function, get_kernel, launch, arguments))                                                      \
+        if (has_launched(function, get_kernel, launch, arguments))                                                     \
             return 0;                                                                                                  \
         return __real_##name(function, grid, block, arguments, shared, stream);                                        \
     }
@@ -81,7 +81,7 @@ __attribute__((unused)) static int is_launched(const void *key, ptxmotion_get_ke
         if (given != NULL) {                                                                                           \
             struct launch launch = *given;                                                                             \
             launch.stream = launch.stream == NULL ? null : launch.stream;                                              \
-            if (is_launched(function, cudaGetKernel, launch, arguments))                                               \
+            if (has_launched(function, cudaGetKernel, launch, arguments))                                              \
                 return 0;                                                                                              \
         }                                                                                                              \
         return __real_##name(given, function, arguments);                                                              \

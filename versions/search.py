@@ -57,8 +57,8 @@ REASONS: dict[str, str] = {
 HOISTING = "ssrqp:paper=true"
 
 #: A version with hoisted loads is made for launches with at most so many warps per scheduler. It issues more
-#: instructions, and overlaps the latencies of its loads. Where there are many warps, they hide the latencies of each
-#: other. Without figures of the machine code, the version is preferred in all of these launches, and only in these.
+#: instructions to overlap the latencies of its loads, and many warps hide latencies without it. Without figures of the
+#: machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
 
 #: Optimizes kernels of a module in place with passes, under a promise.

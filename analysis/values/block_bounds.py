@@ -38,7 +38,8 @@ _OF_BLOCK = frozenset(["ctaid", "ntid", "nctaid", "param"])
 
 
 class Unbounded(ValueError):
-    """There is no such condition. ``reason``: ``not-affine``, ``loop-bound`` or ``too-large``."""
+    """There is no such condition. ``reason``: ``not-affine``, ``loop-bound`` or ``too-large``; in `border_checks` also
+    ``direction`` or ``never``."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -148,7 +149,7 @@ class BlockBounds:
         least, most = factor.interval(self.static)
         if least is not None and least >= 0:
             return self._least(form.substitute({atom: self._low(atom)}), needs)
-        if most is None or most > 0:  # the factor is such as the width of an image
+        if most is None or most > 0:  # the sign of the factor is not known: it is the width of an image, for example
             return [factor, *self._least(form.substitute({atom: self._low(atom)}), needs)]
         if atom.kind == "turn" and (atom.high is None or atom.high >= MOST_TURNS):
             # The counter is at most the larger one of 0 and the last iteration.

@@ -37,8 +37,8 @@ NOTHING = -1
 class Outcomes:
     """What is known of the instructions and edges of a kernel.
 
-    ``compared``: by ``setp`` the outcome of its comparison. ``chosen``: by instruction with an integer result, which
-    operand it gives. ``blocks`` are the blocks that are executed. ``dead`` are edges (block, next block) that are never
+    ``compared``: by ``setp`` the outcome of its comparison. ``chosen``: by instruction with an integer result, its
+    result. ``blocks`` are the blocks that are executed. ``dead`` are edges (block, next block) that are never
     taken. ``truths``: by SSA value of a predicate, its value.
     """
 

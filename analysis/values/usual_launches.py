@@ -20,7 +20,7 @@ __all__ = ["is_usual"]
 _SHAPES = ((32, 8, 4), (16, 16, 1), (8, 8, 8), (256, 1, 1))
 _NUMBERS = (1, 2, 3, 6, 32)
 _BLOCKS = 64
-#: What small parameters are, and what the others are.
+#: The value of small parameters, and the values of the others.
 _SMALL = 2
 _OTHERS = (1 << 20, 4096, _SMALL)
 

@@ -45,7 +45,7 @@ _MULTIPROCESSORS = 132
 
 #: A difference of time that counts.
 EFFECT = 0.01
-LEGAL = ("O3", "gated", "ssrqp", "lcm", "sscm")
+#: The arms whose versions a rule may keep.
 OFFERED = ("O3", "gated")
 
 
@@ -151,6 +151,7 @@ def _product(text: str) -> int:
 
 
 def is_first_half(program: str) -> bool:
+    """Whether a program belongs to the half on which thresholds may be chosen."""
     return hashlib.sha256(f"half {program}".encode()).digest()[0] % 2 == 0
 
 
@@ -167,6 +168,8 @@ def by_kernel(versions: Iterable[Version]) -> list[list[Version]]:
 
 @dataclass(frozen=True)
 class Report:
+    """The result of a rule; the docstring of the file explains the figures. ``gain`` and ``best`` are ratios."""
+
     kernels: int
     kept: int
     slower: int
@@ -177,14 +180,17 @@ class Report:
 
     @property
     def share(self) -> str:
+        """The part of the possible gain that the rule keeps; n/a if there is none."""
         return f"{math.log(self.gain) / math.log(self.best):.0%}" if self.best > 1 else "n/a"
 
     def row(self) -> str:
+        """The figures as cells of a table."""
         figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
         return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share}"
 
 
 def report(versions: Iterable[Version], rule: Rule) -> Report:
+    """Apply a rule to the versions of each kernel."""
     kept: list[float] = []
     best: list[float] = []
     kernels = by_kernel(versions)
@@ -206,6 +212,7 @@ def report(versions: Iterable[Version], rule: Rule) -> Report:
 
 
 def of_the_gate(version: Version) -> bool:
+    """The rule of the gate."""
     return is_better(version.before, version.after)
 
 
@@ -226,6 +233,7 @@ Limit = Callable[[Version], "int | None"]
 
 
 def by_model(version: Version) -> int | None:
+    """The limit of the cost model."""
     return preferred_warps(version.before, version.after)
 
 

@@ -3,9 +3,10 @@
     python docs/experiments/isp_times.py build FOLDER        needs nvcc
     python docs/experiments/isp_times.py run FOLDER          needs a GPU of the architecture (sm_90) and the extra `gpu`
 
-`build` compiles `isp_kernels.cu`, splits its kernels without a gate, and asks the gate which it would keep. `run`
-compares the results of both at several sizes, bit for bit, and times them in turn. It prints one line for each kernel,
-size and block: microseconds of the original and of the split kernel (medians), their ratio, and what the gate says.
+`build` compiles `isp_kernels.cu`, splits its kernels without a gate, and then lets the gate judge which of them it
+would keep. `run` compares the results of both at several sizes, bit for bit, and times them in turn. It prints one line
+for each kernel, size and block: microseconds of the original and of the split kernel (medians), their ratio, and
+whether the gate keeps the split kernel.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@
 
 Needs a GPU and the extra `gpu`. `reductions_cub.cu` is compiled with nvcc and the headers of CUB that come with it;
 ``--build`` only does this, and ``--library`` takes a library that was built before. Each time is that of a CUDA graph
-with ten launches, divided by ten. The arms take turns in each round. Prints medians in microseconds, the ratio of
-CUB's time to ours with its least and greatest value over three groups of rounds, and our bandwidth beside that of the
-copy.
+with ten launches, divided by ten. Each round times all arms, in a random order. Prints medians in microseconds, the
+ratio of CUB's time to that of ptxmotion with its least and greatest value over three groups of rounds, and the
+bandwidth of ptxmotion beside that of the copy.
 
 The results of integers are compared with NumPy's. Sums of floating-point numbers are compared with a tolerance,
-because CUB's order is another one, and two runs of ours bit for bit.
+because CUB adds in another order. Two runs of ptxmotion are compared bit for bit.
 """
 
 from __future__ import annotations

@@ -60,10 +60,13 @@ class Compiled:
         self.nvcc = nvcc
         #: By the number of the device: the kernels of the launches.
         self._on_device: dict[int, list[Any]] = {}
-        self._loaded: tuple[Backend, Loaded] | None = None
+        #: The host program on the backend of the last call with ``backend``, and on the default backend.
+        self._on_given: tuple[Backend, Loaded] | None = None
+        self._on_default: Loaded | None = None
 
     @property
     def graph(self) -> Graph:
+        """The graph of the pipeline."""
         return self.lowered.graph
 
     @property
@@ -141,12 +144,17 @@ class Compiled:
         return made
 
     def _host_program(self, backend: Backend | None) -> Loaded:
-        """The host program, loaded on a backend. That of the last call is kept."""
-        if self._loaded is None or (backend is not None and backend is not self._loaded[0]):
-            chosen = backend if backend is not None else default_backend()
-            ptx: Callable[[Kernel[...]], str] = lambda kernel: self.ptx[kernel.name]  # noqa: E731
-            self._loaded = chosen, self.lowered.program().load(chosen, ptx)
-        return self._loaded[1]
+        """The host program, loaded on ``backend``, or on the default backend if it is None."""
+        if backend is None:
+            self._on_default = self._on_default or self._loaded(default_backend())
+            return self._on_default
+        if self._on_given is None or self._on_given[0] is not backend:
+            self._on_given = backend, self._loaded(backend)
+        return self._on_given[1]
+
+    def _loaded(self, backend: Backend) -> Loaded:
+        ptx: Callable[[Kernel[...]], str] = lambda kernel: self.ptx[kernel.name]  # noqa: E731
+        return self.lowered.program().load(backend, ptx)
 
     # --- arrays on a GPU ---------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
 """Global operators: all pixels of an image become one value, or a histogram.
 
-A `Reduction` has an associative operator, its identity, and optionally what is done with each pixel before and with the
-value after. `Reduction.kernel` fills the templates of `reduction_kernels.py` for one type of pixels. The order in
-which values are combined is part of the definition: it depends on the number of pixels only, so that sums of
-floating-point numbers are the same in every run and on every GPU.
+A `Reduction` has an associative operator and its identity. It may have a function that converts each pixel to a value,
+and a function that computes the result from the last value. `Reduction.kernel` fills the templates of
+`reduction_kernels.py` for one type of pixels. The order in which values are combined is part of the definition. It
+depends only on the number of pixels, so that sums of floating-point numbers are the same in every run and on every GPU.
 
 Source: B. Qiao's thesis, §5.5.
 """
@@ -51,8 +51,8 @@ BLOCK = 256
 UNROLL = 4
 #: The blocks that a multiprocessor holds at the same time.
 MOST_RESIDENT = 8
-#: At most so many blocks: what 132 multiprocessors hold. It does not depend on the machine, because the order of
-#: combining depends on it.
+#: The most blocks of a launch: those that 132 multiprocessors hold. The number does not depend on the machine, because
+#: the order in which values are combined depends on it.
 MOST_BLOCKS = 132 * MOST_RESIDENT
 #: Bytes of the widest load.
 WORD = 16
@@ -269,7 +269,7 @@ def reduction(
     return made
 
 
-# --- operators that everybody needs ------------------------------------------------------------------------------
+# --- predefined operators ----------------------------------------------------------------------------------------
 
 
 @device(inline=True)

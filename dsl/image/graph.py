@@ -1,7 +1,7 @@
 """The graph of a pipeline: images and the operators that make them.
 
 A graph is built by calling operators on images; `graph_of` collects what the outputs depend on. Nodes are in an order
-in which they can be computed. `Graph.last_uses` says when an intermediate image is needed no more.
+in which they can be computed. `Graph.last_uses` names the last node that reads an intermediate image.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A lowered pipeline: launches of kernels over images, and the host program that they are.
+"""A lowered pipeline: launches of kernels over images, and a host program that makes these launches.
 
-As a host program over host arrays, a pipeline is run, measured, fused and verified like every other program. With sizes
-as arguments, the program checks first that its kernels are those that the same lowering makes for these sizes, because
-kernels differ between large images and images that are smaller than a window.
+The host program takes host arrays. It is run, measured, fused and verified like every other host program. It can also
+take the sizes of the images. Then it checks first whether the same lowering makes the same kernels for these sizes,
+because kernels differ between large images and images that are smaller than a window.
 """
 
 from __future__ import annotations
@@ -120,10 +120,6 @@ class Lowered:
         return "\n".join(lines)
 
 
-#: Kernels and launches, without what differs between sizes.
-_Shape = tuple[Any, ...]
-
-
 def _program_of(lowered: Lowered, *, any_size: bool) -> GeneratedProgram:
     """The program. Its parameters are the inputs, the outputs, the numbers and, for ``any_size``, the sizes."""
     graph = lowered.graph
@@ -198,6 +194,7 @@ class _Names:
         self.taken.add(name)
 
     def fresh(self, name: str) -> str:
+        """Take this name, with underscores at its end if it is taken."""
         while name in self.taken:
             name += "_"
         self.taken.add(name)
@@ -239,7 +236,7 @@ class _SizeCheck:
         return f"{name} ({lowering}) for {own} pixels has other kernels than for {shown}: lower it for this size"
 
 
-def _evaluated(launch: Launch, sizes: dict[str, int]) -> _Shape:
+def _evaluated(launch: Launch, sizes: dict[str, int]) -> tuple[Any, ...]:
     """A launch with the values that its sizes have for these sizes of inputs."""
     number: Callable[[int], int] = lambda value: eval(text_of(value), {"min": min, "max": max}, dict(sizes))  # noqa: E731
     values = [
@@ -251,8 +248,4 @@ def _evaluated(launch: Launch, sizes: dict[str, int]) -> _Shape:
         for each in launch.arguments
         if isinstance(each.value, Image)
     ]
-    return _code(launch.kernel), tuple(number(each) for each in launch.grid), launch.block, values, images
-
-
-def _code(kernel: PythonKernel[...]) -> str:
-    return kernel.cuda
+    return launch.kernel.cuda, tuple(number(each) for each in launch.grid), launch.block, values, images

@@ -82,6 +82,7 @@ class Arguments:
         return self._param((image, "output"), name, t.Pointer(image.pixel, restrict=True), image)
 
     def scalar(self, scalar: ScalarInput) -> Param:
+        """A number that the pipeline takes."""
         return self._param(scalar, scalar.name, scalar.type, scalar)
 
     def integer(self, name: str, value: int) -> Param:

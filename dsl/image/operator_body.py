@@ -69,8 +69,11 @@ class Centre:
 
 @dataclass(frozen=True, slots=True)
 class OperatorBody:
-    """A checked operator. ``tree`` has no loops over masks any more. ``extents`` maps each window to how far it is
-    read. ``tables`` maps names of the tree to the weights of masks that are indexed in loops."""
+    """A checked operator. ``tree`` has no loops over masks any more; ``source`` is the source before that.
+
+    ``names`` maps names of the tree to objects, such as the weights of masks that are indexed in loops. The other names
+    are those that ``function`` captures. ``extents`` maps each window to how far it is read. ``x`` and ``y`` are the
+    names of the coordinates in the tree."""
 
     source: FunctionSource
     function: Callable[..., Any] | None
@@ -84,6 +87,7 @@ class OperatorBody:
 
     @property
     def windows(self) -> tuple[OperatorParam, ...]:
+        """The parameters that are windows."""
         return tuple(param for param in self.params if param.is_window)
 
     def bind(
@@ -184,7 +188,7 @@ def _argument(
 
 
 def _place(node: ast.AST, at: ast.AST) -> ast.AST:
-    """Give ``node`` the place of ``at``, but no text: the source does not spell it."""
+    """Give ``node`` the place of ``at``. It gets no end, because the source does not contain it."""
     ast.copy_location(node, at)
     if isinstance(node, ast.expr):
         node.end_lineno = None
@@ -326,7 +330,7 @@ class _Expand:
         self.x, self.y = fresh("x"), fresh("y")
         #: By name in the tree: the weights of a mask.
         self.tables: dict[str, object] = {}
-        #: By mask: the name of its weights.
+        #: By id of a mask: the name of its weights.
         self._names: dict[int, str] = {}
         self._indexed: list[tuple[Mask, ast.Subscript, list[ast.expr]]] = []
 

@@ -202,11 +202,8 @@ class Node(Image[T]):
 
     @property
     def accesses(self) -> tuple[Access, ...]:
+        """The arguments that are images."""
         return tuple(each for each in self.arguments if isinstance(each, Access))
-
-    @property
-    def numbers(self) -> tuple[Number, ...]:
-        return tuple(each for each in self.arguments if isinstance(each, Number))
 
 
 class Scratch(Image[Any]):

@@ -37,7 +37,6 @@ from .windows import layout_of
 
 if TYPE_CHECKING:
     from ..compilation import Nvcc
-    from ..kernel import PythonKernel
 
 __all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
 
@@ -56,6 +55,7 @@ class RegionFigures:
 
     @property
     def instructions(self) -> float:
+        """The instructions that a warp of these blocks executes on average."""
         return sum(self.opcodes.values())
 
 
@@ -93,7 +93,7 @@ class Estimate:
         return max(self.kernels, key=self.gain)
 
     def lines(self) -> list[str]:
-        """The figures and the decision, for people."""
+        """The figures and the decision, as lines of text."""
         found: list[str] = []
         for each in self.kernels:
             counts = ", ".join(f"{region.name} {region.blocks} x {region.instructions:.0f}" for region in each.regions)
@@ -166,7 +166,7 @@ class _Counts:
     def __init__(self, backend: Any, launch: Launch, ptx: str) -> None:
         self.backend = backend
         self.launch = launch
-        self.kernel = backend.load(ptx).kernel(_entry(launch.kernel, ptx))
+        self.kernel = backend.load(ptx).kernel(launch.kernel.entry(ptx))
         memory: dict[Image[Any], Any] = {}
         self.arguments: list[Any] = []
         for each in launch.arguments:
@@ -216,10 +216,6 @@ class _Counts:
                             counted[instr.form.text.partition(".")[0]] += warps
             self._sums[columns, rows] = counted
         return self._sums[columns, rows]
-
-
-def _entry(kernel: PythonKernel[...], ptx: str) -> str:
-    return kernel.entry(ptx)
 
 
 def _buffer(backend: Any, image: Image[Any]) -> Any:

@@ -49,7 +49,7 @@ WARP = 32
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The part of an axis that a region is at: which edges it checks. ``name`` is its letters, as in ``tl``."""
+    """The edges of an axis that a region checks. ``name`` has a letter for each of them."""
 
     name: str
     low: bool
@@ -93,18 +93,22 @@ class Axis:
 
     @property
     def low(self) -> Side:
+        """The side of the blocks that need the low check only."""
         return Side(self.letters[0], True, False)
 
     @property
     def middle(self) -> Side:
+        """The side of the blocks that need no check."""
         return Side("", False, False)
 
     @property
     def high(self) -> Side:
+        """The side of the blocks that need the high check only."""
         return Side(self.letters[1], False, True)
 
     @property
     def both(self) -> Side:
+        """The side of the blocks that need both checks."""
         return Side(self.letters, True, True)
 
 

@@ -1,9 +1,9 @@
 """The kernels of global operators: templates of the kernel language.
 
-One launch reduces a whole image. Tiles of words are dealt to the blocks in turn. A thread combines the pixels that it
-loads in registers, a block combines its threads by shuffles and one array in shared memory, and the
-block that ends last combines the values of all blocks. What is combined with what depends on the number of pixels and
-on the sizes of block and grid only, and not on the address of the image. So the result is the same in every run.
+One launch reduces a whole image. Each block reduces several tiles of words. A thread combines the pixels that it loads
+in registers. A block combines its threads by shuffles and one array in shared memory. The block that ends last combines
+the values of all blocks. The order in which values are combined depends only on the number of pixels and on the sizes
+of block and grid, and not on the address of the image. So the result is the same in every run.
 
 The names in capitals that start with ``REDUCE_`` are parameters of the templates: `global_operators.py` replaces them
 by types, functions and numbers. The values here only let a type checker read the kernels.
@@ -77,11 +77,11 @@ REDUCE_BLOCK = 256
 REDUCE_WARPS = 8
 #: The logarithm of the number of warps.
 REDUCE_STEPS = 3
-#: At most so many blocks there are for each thread of a block.
+#: The most blocks for each thread of a block.
 REDUCE_SHARE = 5
 #: The alignment of words: 1 if words are pixels.
 REDUCE_ALIGN = 16
-#: Whether words are loaded at all, and not single pixels.
+#: Whether words are loaded instead of single pixels.
 REDUCE_VECTORS = True
 #: Pixels of a word, and words that a thread loads before it combines them.
 REDUCE_PER = 4

@@ -91,6 +91,7 @@ class Mask:
 
     @property
     def extent(self) -> WindowExtent:
+        """The window that the weights cover."""
         height, width = self.array.shape
         return WindowExtent(self.origin[0], width - 1 - self.origin[0], self.origin[1], height - 1 - self.origin[1])
 
@@ -134,6 +135,7 @@ class Domain:
 
     @property
     def extent(self) -> WindowExtent:
+        """The smallest window that contains all offsets and the centre."""
         xs, ys = zip(*self.offsets, strict=True)
         return WindowExtent(max(0, -min(xs)), max(0, *xs), max(0, -min(ys)), max(0, *ys))
 

@@ -16,7 +16,7 @@ from ptxmotion.python_child import child_environment
 
 pytestmark = pytest.mark.gpu
 
-#: In front of a program. The optimizer runs without its gate, so that kernels of CUDA C++ change for sure.
+#: In front of a program. The optimizer runs without its gate, because it may revert the changes of these kernels.
 ENABLE = """
 import sys
 import numpy

@@ -53,7 +53,6 @@ class RandomProgram:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared: int  #: bytes of dynamic shared memory
-    output_index: int = 1
     outputs: tuple[int, ...] = (1, 2)  #: all parameters that are written
 
     def make_inputs(self, seed: int) -> list[np.ndarray | np.generic]:
@@ -102,7 +101,6 @@ class _Region:
     label: str
     needs_all: bool = False
     is_broken: bool = False
-    is_used: bool = False
 
 
 @dataclass

@@ -44,7 +44,7 @@ def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) ->
 
 
 def test_stencils_are_split_and_their_interiors_run() -> None:
-    """The property is about something: most stencils are split, and many launches run the copy."""
+    """Most stencils are split, and many launches run the copy. Otherwise the property would test little."""
     counted: Counter[str] = Counter()
     for seed in range(40):
         stencil = random_stencil(seed)

@@ -1,4 +1,4 @@
-"""Arrays that stay where they are: a stand-in for CuPy, whose kernels the emulator runs."""
+"""Arrays that are not copied: a module of the test in place of CuPy, whose kernels the emulator runs."""
 
 import contextlib
 import sys

@@ -5,19 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_modes import MODES
 from numpy.typing import NDArray
 from ptxmotion.dsl import DslError, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, index_map, local, pipeline
 from ptxmotion.dsl.image.borders import Checks, reach_of_one_step
 from ptxmotion.emulator.backend import EmulatorBackend
 
-MODES = {
-    "clamp": Boundary.CLAMP,
-    "mirror": Boundary.MIRROR,
-    "reflect": Boundary.REFLECT,
-    "repeat": Boundary.REPEAT,
-    "constant": Boundary.constant(-7),
-}
 #: One pixel, one pixel wide, smaller than the window, as large as a block, one pixel more, several blocks.
 SIZES = [(1, 1), (1, 2), (2, 1), (1, 9), (9, 1), (3, 2), (5, 5), (16, 4), (17, 5), (35, 10)]
 

@@ -15,6 +15,7 @@ from ptxmotion.dsl.image import (
     IterationSpace,
     Mask,
     Window,
+    execution,
     here,
     local,
     operator_from_text,
@@ -295,6 +296,24 @@ def test_results_in_given_arrays() -> None:
     assert np.array_equal(out, twice_down(array, backend=EmulatorBackend())) and out.any()
     with pytest.raises(DslError, match=r"output corner_sum_2 has 5 x 3 pixels, not 4 x 3"):
         twice_down(array, out=np.zeros((3, 5), np.int32))
+
+
+def test_a_given_backend_is_not_used_by_later_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    default, given = EmulatorBackend(), EmulatorBackend()
+    used: list[EmulatorBackend] = []
+    monkeypatch.setattr(execution, "default_backend", lambda: default)
+    real = EmulatorBackend.launch
+
+    def launch(self: EmulatorBackend, *arguments: Any) -> None:
+        used.append(self)
+        real(self, *arguments)
+
+    monkeypatch.setattr(EmulatorBackend, "launch", launch)
+    compiled, array = twice_down.compile((9, 9)), random_image(np.int32, 9, 9)
+    for chosen, wanted in ((given, given), (None, default), (given, given), (None, default)):
+        used.clear()
+        compiled(array, backend=chosen)
+        assert set(map(id, used)) == {id(wanted)}
 
 
 def test_the_graph_in_words() -> None:

@@ -5,20 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_modes import MODES
 from numpy.typing import NDArray
 from ptxmotion.dsl import DslError, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Window, local, lower, pipeline
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.partitioning import axes_of
 from ptxmotion.emulator.backend import EmulatorBackend
-
-MODES = {
-    "clamp": Boundary.CLAMP,
-    "mirror": Boundary.MIRROR,
-    "reflect": Boundary.REFLECT,
-    "repeat": Boundary.REPEAT,
-    "constant": Boundary.constant(-7),
-}
 
 
 @local((5, 3))

@@ -231,6 +231,16 @@ def test_torch_compile(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/mine" and "TRITON_CACHE_DIR" not in os.environ
 
 
+def test_torch_is_not_installed(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hook is not enabled then, so it can be enabled without torch."""
+    monkeypatch.setitem(sys.modules, "torch", None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ImportError):
+        triton.enable(torch_compile=True)
+    assert backend.knobs.runtime.add_stages_inspection_hook is None
+    with triton.enable():
+        pass
+
+
 def test_other_versions_of_the_libraries(nvrtc: Any) -> None:
     """What cannot be replaced is an error, and nothing stays replaced."""
     del nvrtc._get_cupy_cache_key

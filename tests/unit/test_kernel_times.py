@@ -1,4 +1,4 @@
-"""The rig that times kernels of executables: what is left out, the executions, and the table. The programs are shell
+"""The script that times kernels of executables: what is left out, the executions, and the table. The programs are shell
 scripts that write times as the injected library does."""
 
 import importlib

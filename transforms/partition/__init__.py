@@ -1,1 +1,1 @@
-"""Passes that split the blocks of a grid by what they have to do."""
+"""Passes that let different blocks of a grid run different code."""

@@ -34,7 +34,7 @@ BORDER = "$L_isp_border"
 
 #: Directives that name places of the code, or that other instructions name.
 _NAMED = frozenset(["branchtargets", "calltargets", "callprototype", "other"])
-#: Pragmas that speak of the block or the instruction after them.
+#: Pragmas about the basic block or the instruction after them.
 _LOCAL_PRAGMAS = ("nounroll", "used_bytes_mask", "frequency")
 
 

@@ -11,8 +11,8 @@ floating-point instructions are contracted as those of the originals (`contracti
 Refuses, with a reason: functions; kernels with fewer checks than ``least``, weighted by loop depth, or with more
 instructions than ``most``; debug modules; branch tables; unknown opcodes.
 Reference: Qiao, Teich, Hannig, *An Efficient Approach for Image Border Handling on GPUs via Iteration Space
-Partitioning*, IPDPSW 2021. The paper generates nine regions from a source in a language of its own. This pass makes
-two, of any PTX.
+Partitioning*, IPDPSW 2021. The paper generates nine regions from source code in its own language. This pass makes
+two from PTX.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ __all__ = ["REASONS", "IterationSpacePartitioning"]
 
 #: By reason id: its text in remarks.
 REASONS = {
-    "split": "it is split already",
+    "split": "a pass has already split it",
     "no-checks": "it has no border checks",
     "too-few": "it has too few border checks",
     "too-long": "it is too long to be copied",
     "debug": "it has debug information of 'nvcc -G'",
     "opaque": "it has an opcode that is not known",
     "directive": "it has a branch table, a prototype, a pragma, or a scope of several blocks",
-    "no-block": "no condition of the block is left",
+    "no-block": "its conditions hold in every block",
     "not-affine": "its operands are no polynomials of coordinates and parameters with known bounds",
     "loop-bound": "it depends on the counter of a loop whose number of iterations is not known",
     "direction": "its difference grows and falls with the number of the block",
     "too-large": "its operands may be too large for a test in 64 bits",
-    "unusual": "it would do nothing only in blocks of an unusual launch",
+    "unusual": "the blocks in which it does nothing occur only in unusual launches",
     "never": "it does something in every block",
 }
 
@@ -119,7 +119,7 @@ class IterationSpacePartitioning:
     def _explain(self, kernel: Kernel, interior: Interior, remarks: Remarks) -> None:
         """Report each check without an outcome."""
         for instr, reason in interior.refused.items():
-            message = f"'{instr.form.text}' stays: {REASONS[reason]}"
+            message = f"'{instr.form.text}' is not removed: {REASONS[reason]}"
             remarks.add("Missed", self.name, "Kept", kernel, message, instr=instr, reason=reason)
 
     def _report(self, kernel: Kernel, interior: Interior, remarks: Remarks) -> None:
