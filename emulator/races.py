@@ -16,8 +16,9 @@ nothing either. Two threads that write the same value race, too, but the result 
 reported as a note.
 
 A location is 4 bytes, or one byte in an object that is accessed in smaller pieces. For each location, the last writer,
-the last reader and one reader before it are stored, separately for weak and strong accesses. As the second reader, one
-from another block than the last reader's is preferred.
+one writer before it, the last reader and one reader before it are stored, separately for weak and strong accesses. The
+earlier one is needed where the last one accesses the location again: that access races only with the earlier one. As
+the earlier one, a thread from another block than the last one's is preferred.
 A stamp is (clock of the block) << 32 | thread + 1. The clock of a block increases at each of its synchronizations. So a
 comparison of numbers shows whether a stamp of the same block is older than the last barrier of the block.
 """
@@ -228,11 +229,11 @@ class Races:
     ) -> list[Conflict]:
         """The races of this access with earlier ones."""
         stamps, base, low = c.stamps(lanes)
-        names = ["write"] if not writes else ["write", "read", "read2"]
+        kinds = ("write", "read") if writes else ("write",)
         if not strong:
-            names += ["strong write"] if not writes else ["strong write", "strong read", "strong read2"]
+            kinds += tuple(f"strong {name}" for name in kinds)
         conflicts: list[Conflict] = []
-        for name in names:
+        for name in [name for kind in kinds for name in (kind, f"{kind}2")]:
             column = self.columns.get(name)
             if column is None:
                 continue
@@ -269,71 +270,66 @@ class Races:
     ) -> Conflict | None:
         """Record this access. The result is the races between its own lanes, if it writes."""
         stamps, base, low = c.stamps(lanes)
-        prefix = "strong " if strong else ""
-        if not writes:
-            for at in locations:
-                self._note_read(prefix, at, stamps, base, low, c.batch.block_size)
-            return None
-        column = self.column(prefix + "write")
+        kind = ("strong " if strong else "") + ("write" if writes else "read")
         conflict: Conflict | None = None
         for at in locations:
-            column[at] = stamps
-            if not isinstance(at, slice) and not strong:
-                stored = column[at]
+            self._note_last(kind, at, stamps, base, low, c.batch.block_size)
+            if writes and not strong and not isinstance(at, slice):
+                stored = self.column(kind)[at]
                 overwritten = stored != stamps
                 if bool(overwritten.any()):
                     at_lanes = np.flatnonzero(overwritten)
                     conflict = Conflict(at_lanes, (stored[at_lanes] & _THREAD) - 1, "write")
         return conflict
 
-    def _note_read(self, prefix: str, at: Selector, stamps: Array, base: Array, low: Array, size: int) -> None:
-        """Record a reader. The last reader becomes the second one, unless it is ordered before this one.
+    def _note_last(self, kind: str, at: Selector, stamps: Array, base: Array, low: Array, size: int) -> None:
+        """Record the last reader or writer. The one before becomes the second one, unless it is ordered before this.
 
-        A second reader of another block is kept, since no barrier orders it.
+        A second one of another block is kept, since no barrier orders it.
         """
-        column = self.column(prefix + "read")
-        second = self.columns.get(prefix + "read2")
+        column = self.column(kind)
+        second = self.columns.get(f"{kind}2")
         if second is None or self.is_private or isinstance(at, slice):
-            self._note_new_reader(prefix, at, stamps, base, low, size)
+            self._note_with_second(kind, at, stamps, base, low, size)
             return
         second_stamps = second[at]
         replaceable = np.flatnonzero((second_stamps == 0) | _same_block(second_stamps, low, size))
         if not replaceable.size:
             column[at] = stamps
         elif replaceable.size == stamps.size:
-            self._note_new_reader(prefix, at, stamps, base, low, size)
+            self._note_with_second(kind, at, stamps, base, low, size)
         else:
             old = column[at[replaceable]]
             column[at] = stamps
             self._note_second(
-                prefix, old, at[replaceable], stamps[replaceable], base[replaceable], low[replaceable], size
+                kind, old, at[replaceable], stamps[replaceable], base[replaceable], low[replaceable], size
             )
 
-    def _note_new_reader(self, prefix: str, at: Selector, stamps: Array, base: Array, low: Array, size: int) -> None:
-        column = self.column(prefix + "read")
+    def _note_with_second(self, kind: str, at: Selector, stamps: Array, base: Array, low: Array, size: int) -> None:
+        column = self.column(kind)
         # A slice of a column is a view, which the assignment would change.
         old = column[at].copy() if isinstance(at, slice) else column[at]
         column[at] = stamps
-        self._note_second(prefix, old, at, stamps, base, low, size)
+        self._note_second(kind, old, at, stamps, base, low, size)
 
     def _note_second(
-        self, prefix: str, old: Array, at: Selector, stamps: Array, base: Array, low: Array, size: int
+        self, kind: str, old: Array, at: Selector, stamps: Array, base: Array, low: Array, size: int
     ) -> None:
-        """Record the earlier readers ``old`` as second readers. The last readers, ``stamps``, are already recorded."""
+        """Record the earlier threads ``old`` as second ones. The last ones, ``stamps``, are already recorded."""
         keep = self._unordered(old, stamps, base, low, size)
         if keep is not None:
-            second = self.column(prefix + "read2")
+            second = self.column(f"{kind}2")
             second_stamps = second[at]
             if not self.is_private:
-                # A reader of another block is preferred, since no barrier orders it.
+                # A thread of another block is preferred, since no barrier orders it.
                 keep &= ~((second_stamps != 0) & ~_same_block(second_stamps, low, size) & _same_block(old, low, size))
             second[at] = np.where(keep, old, second_stamps)
         if isinstance(at, slice):
             return
-        stored = self.column(prefix + "read")[at]
+        stored = self.column(kind)[at]
         overwritten = np.flatnonzero(stored != stamps)
         if overwritten.size:
-            second = self.column(prefix + "read2")
+            second = self.column(f"{kind}2")
             if self.is_private:
                 second[at[overwritten]] = stamps[overwritten]
                 return

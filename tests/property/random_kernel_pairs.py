@@ -22,7 +22,7 @@ from ptxmotion.ptx import Module, parse
 from ptxmotion.transforms.kernel_fusion.launch_site import Argument, Buffer, Extents, LaunchSite, Scalar
 from random_comparisons import respelled
 
-__all__ = ["BUFFERS", "Device", "Pair", "make_pair", "truth"]
+__all__ = ["BUFFERS", "Device", "Half", "Pair", "make_pair", "race_kinds", "truth"]
 
 BUFFERS = ("a", "b", "c")
 #: Words per buffer.
@@ -73,6 +73,10 @@ class Half:
 
     def __post_init__(self) -> None:
         self.module = parse(self.ptx)
+
+    @property
+    def has_barriers(self) -> bool:
+        return "bar.sync" in self.ptx or "barrier" in self.ptx
 
     def site(self) -> LaunchSite:
         """The launch with numbers for its extents and arguments."""
@@ -335,6 +339,24 @@ def truth(first: LaunchResult, second: LaunchResult, pair: Pair) -> str:
                 elif worst == "never":
                     worst = "thread"
     return worst
+
+
+def race_kinds(result: LaunchResult, half: Half) -> set[str]:
+    """The kinds of pairs of accesses that race in a launch: ``write write``, and ``mixed`` for all others.
+
+    Nothing orders two threads of the kernels but barriers. In a kernel with barriers, only threads of different blocks
+    are compared.
+    """
+    kinds: set[str] = set()
+    for accesses in _by_word(result, half).values():
+        threads: dict[str, set[object]] = {}
+        for block, thread, what in accesses:
+            threads.setdefault(what, set()).add(block if half.has_barriers else (block, thread))
+        if len(threads.get("write", ())) > 1:
+            kinds.add("write write")
+        if len(threads) > 1 and len(set[object]().union(*threads.values())) > 1:
+            kinds.add("mixed")
+    return kinds
 
 
 def _by_word(result: LaunchResult, half: Half) -> dict[int, set[tuple[tuple[int, int, int], int, str]]]:

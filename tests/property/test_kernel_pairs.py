@@ -6,13 +6,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from ptxmotion.emulator.launch import LaunchResult
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.ptx.verify import verify
 from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import run_passes
-from random_kernel_pairs import Device, Pair, make_pair, truth
+from random_kernel_pairs import Device, Half, Pair, make_pair, race_kinds, truth
 
 FIXED, SHARE = 60, 60
 
@@ -28,6 +29,8 @@ def check(seed: int, *, with_ptxas: bool) -> str:
     first, second = pair.first.site(), pair.second.site()
     device = Device(seed)
     one, other = (device.launch(site, trace=True) for site in (first, second))
+    check_races(one, pair.first)
+    check_races(other, pair.second)
     verdict = decide(first, second, may_pad=True)
     assert truth(one, other, pair) not in _ILLEGAL[verdict.kind], (seed, verdict)
     check_symbolic(pair, truth(one, other, pair))
@@ -48,6 +51,18 @@ def check(seed: int, *, with_ptxas: bool) -> str:
         compare(seed, fused, wanted, known, "order", 0)
         assemble(print_module(fused.module))
     return f"fused {verdict.kind}"
+
+
+def check_races(result: LaunchResult, half: Half) -> None:
+    """The emulator must report a race if two accesses of the trace race, whichever of them came first.
+
+    Without barriers, it must report no race otherwise."""
+    found = {finding.kind for finding in result.findings} & {"race", "same-value-race"}
+    real = race_kinds(result, half)
+    assert "race" in found or "mixed" not in real, result.findings
+    assert found or not real, result.findings
+    if not half.has_barriers:
+        assert real or not found, result.findings
 
 
 def check_symbolic(pair: Pair, real: str) -> None:

@@ -246,6 +246,53 @@ def test_a_race_with_the_reader_before_the_last_one(threads: int, reads: str, wr
     assert [finding.kind for finding in found] == ["race"]
 
 
+#: All threads write 5 to a word, or add 5: at one instruction, or the last thread at a second one.
+_SAME_WRITES = {
+    "one instruction": "st.global.u32 [%rd1], 5;",
+    "two instructions": "@!%p0 st.global.u32 [%rd1], 5; @%p0 st.global.u32 [%rd1], 5;",
+    "atomics": "@!%p0 red.global.add.u32 [%rd1], 5; @%p0 red.global.add.u32 [%rd1], 5;",
+}
+
+
+@pytest.mark.parametrize("blocks, threads", [(1, 4), (1, 64), (4, 1), (3, 40)])
+@pytest.mark.parametrize("writes", _SAME_WRITES)
+@pytest.mark.parametrize("access", ["st.global.u32 [%rd1], 7;", "ld.global.u32 %r4, [%rd1];"])
+def test_a_race_with_the_writer_before_the_last_one(blocks: int, threads: int, writes: str, access: str) -> None:
+    """All threads write to a word. Then only the thread that wrote it last accesses it."""
+    body = f""".reg .b32 %r<5>; .reg .b64 %rd<2>; .reg .pred %p0;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mad.lo.u32 %r1, %r2, %r3, %r1;
+    setp.eq.u32 %p0, %r1, {blocks * threads - 1};
+    {_SAME_WRITES[writes]}
+    @%p0 {access}
+    ret;"""
+    found = Emulator().load(entry(body)).launch("k", blocks, threads, [np.zeros(1, np.uint32)]).findings
+    assert {finding.kind for finding in found} - {"same-value-race"} == {"race"}
+    assert ("same-value-race" in {finding.kind for finding in found}) == (writes != "atomics")
+
+
+@pytest.mark.parametrize("blocks, kinds", [(1, {"same-value-race"}), (2, {"race", "same-value-race"})])
+def test_a_barrier_orders_only_the_writers_of_its_block(blocks: int, kinds: set[str]) -> None:
+    """All threads write 5 to a word. After a barrier, the last thread reads it."""
+    body = f""".reg .b32 %r<5>; .reg .b64 %rd<2>; .reg .pred %p<2>;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mad.lo.u32 %r1, %r2, 64, %r1;
+    setp.eq.u32 %p0, %r1, {blocks * 64 - 1};
+    setp.eq.u32 %p1, %r2, {blocks - 1};
+    @!%p1 st.global.u32 [%rd1], 5;
+    @%p1 st.global.u32 [%rd1], 5;
+    bar.sync 0;
+    @%p0 ld.global.u32 %r4, [%rd1];
+    ret;"""
+    found = Emulator().load(entry(body)).launch("k", blocks, 64, [np.zeros(1, np.uint32)]).findings
+    assert {finding.kind for finding in found} == kinds
+
+
 def test_a_parameter_of_a_function_is_set() -> None:
     """Also if a copy of a register that may be unset is assigned to it later."""
     function = """.func (.reg .u32 a, .reg .u32 b) f(.reg .pred flag, .reg .u32 n)
