@@ -122,11 +122,18 @@ class BlockBounds:
         """``conditions`` without those that follow from one of the others."""
         kept: list[Poly] = []
         for each in dict.fromkeys(conditions):
-            if any(self._is_always(each - other) for other in kept):
+            if any(self._implies(other, each) for other in kept):
                 continue
-            kept = [other for other in kept if not self._is_always(other - each)]
+            kept = [other for other in kept if not self._implies(each, other)]
             kept.append(each)
         return kept
+
+    def _implies(self, stronger: Poly, weaker: Poly) -> bool:
+        """Whether ``weaker`` is known to be at least 0 where ``stronger`` is."""
+        try:
+            return self._is_always(weaker - stronger)
+        except TooManyTerms:
+            return False
 
     def is_never(self, form: Poly) -> bool:
         """Whether ``form`` is negative in every launch."""
