@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...ptx import Instr, Sym
+from ...ptx import Instr, Param, Sym
 from ..manager import Facts
 from .interior_forms import InteriorForms
 from .polynomial import Atom, Poly, TooManyTerms, centered, constant, variable
@@ -219,6 +219,8 @@ def _note_width(instr: Instr, widths: dict[str, int]) -> None:
     address, scalar = instr.address, instr.form.type
     if instr.form.space != "param" or address is None or not isinstance(address.base, Sym) or scalar is None:
         return
+    if not isinstance(address.base.declaration, Param):
+        return  # a variable of a call, which may have the name of a parameter
     offset = address.offset + address.base.offset
     for name in (address.base.name, f"{address.base.name}+{offset}"):
         widths[name] = max(widths.get(name, 0), scalar.bits)

@@ -141,6 +141,18 @@ def test_conditions_with_many_terms_are_compared_only_where_their_difference_is_
     assert "st.global" not in copy and body.count("st.global") == 2
 
 
+def test_a_variable_of_a_call_with_the_name_of_a_parameter() -> None:
+    """The test at the entry reads the parameter, which has another width."""
+    function = (
+        ".func (.param .b64 r) f()\n{\n    .reg .b64 %x;\n    mov.b64 %x, 1;\n    st.param.b64 [r], %x;\n    ret;\n}\n"
+    )
+    call = ("{", ".param .b64 n;", "call.uni (n), f, ();", "ld.param.b64 %rd6, [n];", "}")
+    text = kernel(*call, "min.s32 %r7, %r4, %r5;", "st.global.u32 [%rd5], %r7;").replace(HEAD, HEAD + function)
+    copy, body = copy_and_body(optimize(text, "isp:least=1").text)
+    assert copy.count("ld.param.u32") == 2 and copy.count("[n]") == body.count("[n]") + 1
+    assert copy.count("ld.param.b64") == body.count("ld.param.b64") == 1 and "ld.param.u64 %isp_u64" not in copy
+
+
 def bounds() -> BlockBounds:
     return BlockBounds(Facts(parse(kernel()).kernels[0]))
 
