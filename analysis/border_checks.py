@@ -34,6 +34,8 @@ __all__ = ["CHECKS", "Checks", "Decision", "is_candidate"]
 
 #: A constant that is compared with a coordinate: up to this, it is the radius of a window and not the size of an image.
 _SMALL = 31
+#: The most operands of a tree of ``or``, ``min`` or ``max`` that is compared as a whole.
+_MOST_LEAVES = 64
 
 CHECKS = frozenset(
     [
@@ -158,18 +160,33 @@ class Checks:
 
     def _leaves(self, instr: Instr, operand: Operand, kind: str) -> tuple[str, list[tuple[Instr, Operand]]]:
         """The operands of a tree of ``or``, ``min`` or ``max`` whose result ``instr`` reads from ``operand``, each with
-        its reader; or the operand itself."""
+        its reader; or the operand itself. An instruction that the tree contains several times counts once. Raises
+        `Unbounded` where the tree has more than `_MOST_LEAVES` operands."""
         definition = self._definition(instr, operand)
-        join = _join(definition, kind) if definition is not None else ""
-        if not join or definition is None or definition in self.forms.chosen:
+        join = self._join(definition, kind)
+        if definition is None or not join:
             return "", [(instr, operand)]
         leaves: list[tuple[Instr, Operand]] = []
-        for source in definition.operands[1:]:
-            inner, found = self._leaves(definition, source, kind)
-            if inner not in ("", join):
-                return "", [(instr, operand)]
-            leaves += found
+        seen = {definition}
+        work = [definition]
+        while work:
+            reader = work.pop()
+            for source in reader.operands[1:]:
+                inner = self._definition(reader, source)
+                other = self._join(inner, kind)
+                if inner is None or not other:
+                    leaves.append((reader, source))
+                elif other != join:
+                    return "", [(instr, operand)]
+                elif inner not in seen:
+                    seen.add(inner)
+                    work.append(inner)
+            if len(leaves) > _MOST_LEAVES:
+                raise Unbounded("not-affine")
         return join, leaves
+
+    def _join(self, definition: Instr | None, kind: str) -> str:
+        return "" if definition is None or definition in self.forms.chosen else _join(definition, kind)
 
     def _definition(self, instr: Instr, operand: Operand) -> Instr | None:
         if not isinstance(operand, Reg):

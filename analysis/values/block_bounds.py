@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...ptx import Instr, Sym
+from ...ptx import Instr, Param, Sym
 from ..manager import Facts
 from .interior_forms import InteriorForms
 from .polynomial import Atom, Poly, TooManyTerms, centered, constant, variable
@@ -123,11 +123,18 @@ class BlockBounds:
         """``conditions`` without those that follow from one of the others."""
         kept: list[Poly] = []
         for each in dict.fromkeys(conditions):
-            if any(self._is_always(each - other) for other in kept):
+            if any(self._implies(other, each) for other in kept):
                 continue
-            kept = [other for other in kept if not self._is_always(other - each)]
+            kept = [other for other in kept if not self._implies(each, other)]
             kept.append(each)
         return kept
+
+    def _implies(self, stronger: Poly, weaker: Poly) -> bool:
+        """Whether ``weaker`` is known to be at least 0 where ``stronger`` is."""
+        try:
+            return self._is_always(weaker - stronger)
+        except TooManyTerms:
+            return False
 
     def is_never(self, form: Poly) -> bool:
         """Whether ``form`` is negative in every launch."""
@@ -213,6 +220,8 @@ def _note_width(instr: Instr, widths: dict[str, int]) -> None:
     address, scalar = instr.address, instr.form.type
     if instr.form.space != "param" or address is None or not isinstance(address.base, Sym) or scalar is None:
         return
+    if not isinstance(address.base.declaration, Param):
+        return  # a variable of a call, which may have the name of a parameter
     offset = address.offset + address.base.offset
     for name in (address.base.name, f"{address.base.name}+{offset}"):
         widths[name] = max(widths.get(name, 0), scalar.bits)

@@ -298,15 +298,15 @@ def _converted(value: REDUCE_TYPE, pixels: i64) -> REDUCE_RESULT:
 
 
 def minimum(type: object) -> Reduction:
-    """The smallest pixel. A NaN is not the smallest, unless every pixel is NaN."""
+    """The smallest pixel. A NaN is not the smallest, unless every pixel is NaN, or there is no pixel."""
     number = _number(type)
-    return _extremum("minimum", _smaller, number, math.inf if number.is_float else number.limits[1])
+    return _extremum("minimum", _smaller, number, math.nan if number.is_float else number.limits[1])
 
 
 def maximum(type: object) -> Reduction:
     """The largest pixel, as `minimum`."""
     number = _number(type)
-    return _extremum("maximum", _larger, number, -math.inf if number.is_float else number.limits[0])
+    return _extremum("maximum", _larger, number, math.nan if number.is_float else number.limits[0])
 
 
 def total(type: object) -> Reduction:
@@ -327,7 +327,8 @@ def mean(type: object, result: object) -> Reduction:
 
 
 def _extremum(name: str, combine: object, number: t.Scalar, identity: float) -> Reduction:
-    """The kernel language compares no f16, so f16 pixels are compared as f32, and the result is converted back."""
+    """The kernel language compares no f16, so f16 pixels are compared as f32, and the result is converted back. The
+    identity of floating-point numbers is NaN: the smaller and the larger one of NaN and a number is that number."""
     if number is t.F16:
         finish = _typed(_converted, REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
         return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish, name=name)

@@ -1,8 +1,9 @@
-"""Iteration space partitioning on random stencils, with the checks of `ladder`."""
+"""Iteration space partitioning on random stencils and random checks of coordinates, with the checks of `ladder`."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -10,9 +11,18 @@ from ladder import Ladder, Launch
 from ptxmotion.ptx import parse, print_module
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
+from random_border_checks import random_border_checks
 from random_stencils import random_stencil
 
 LISTS = ("isp:least=1", "isp:least=1,copyprop,dce,emptyblocks", "isp:least=1,O1", "isp:least=1,sscm:min_cost=0,dce")
+CHECK_LISTS = (
+    *LISTS,
+    "isp:least=1,lcm:min_cost=0,sscm:min_cost=0,ssrqp,dce",
+    "lcm:min_cost=0,isp:least=1,dce",
+    "sscm,ssrqp,isp:least=1,vectormerge,readonly,deadstores,copyprop,dce,emptyblocks",
+)
+#: A pass over one of these kernels takes less than 0.1 s.
+SECONDS = 20.0
 SHARE = 20
 FIXED = 160
 
@@ -41,6 +51,22 @@ def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) ->
         assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
         passes = LISTS[seed % len(LISTS)].replace("O1", "lcm,dce,emptyblocks")
         assert ladder.complaints(passes) == [], (seed, passes)
+
+
+@pytest.mark.fuzz
+def test_checks_of_coordinates_have_the_same_outcomes(share: int, pytestconfig: pytest.Config) -> None:
+    for seed in seeds(share, pytestconfig):
+        checks = random_border_checks(seed)
+        passes = CHECK_LISTS[seed % len(CHECK_LISTS)].replace("O1", "lcm,dce,emptyblocks")
+        started = time.perf_counter()
+        module = parse(checks.ptx)
+        is_split = run_passes(module, "isp:least=1", Remarks(module))
+        assert time.perf_counter() - started < SECONDS, seed
+        if is_split:
+            launch = Launch("k", checks.grid, checks.block, 0, checks.arguments)
+            ladder = Ladder(checks.ptx, launch, (seed,), budget=400_000)
+            assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
+            assert ladder.complaints(passes) == [], (seed, passes)
 
 
 def test_stencils_are_split_and_their_interiors_run() -> None:

@@ -114,6 +114,17 @@ def test_extrema_of_other_pixels(pixel: Any, dtype: Any) -> None:
     assert run(maximum(pixel), image, pixel)[0] == image.max()
 
 
+@pytest.mark.parametrize(("pixel", "dtype"), [(t.F16, np.float16), (f32, np.float32), (t.F64, np.float64)])
+def test_extrema_of_pixels_that_are_nan(pixel: Any, dtype: Any) -> None:
+    """A NaN is the smallest and the largest pixel only where every pixel is NaN."""
+    image = np.full(300, np.nan, dtype)
+    assert np.isnan(run(minimum(pixel), image, pixel)[0]) and np.isnan(run(maximum(pixel), image, pixel)[0])
+    image[17] = np.inf
+    assert run(minimum(pixel), image, pixel)[0] == np.inf
+    image[290] = -np.inf
+    assert run(minimum(pixel), image, pixel)[0] == -np.inf and run(maximum(pixel), image, pixel)[0] == np.inf
+
+
 def tree(values: NDArray[Any]) -> Any:
     """The values combined in pairs of neighbours, then in pairs of pairs. Their number is a power of two."""
     while len(values) > 1:

@@ -109,6 +109,50 @@ def test_a_split_kernel_is_not_split_again() -> None:
     assert again.changed == () and print_module(parse(once)) == again.text
 
 
+def test_a_tree_that_reads_each_value_twice_has_few_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not followed along each of its paths, which are thousands here."""
+    calls = 0
+    within = BlockBounds.within
+
+    def counting(self: BlockBounds, form: Poly, kind: str, bits: int, needs: Needs) -> None:
+        nonlocal calls
+        calls += 1
+        within(self, form, kind, bits, needs)
+
+    monkeypatch.setattr(BlockBounds, "within", counting)
+    chain = [f"or.b32 %r{number}, %r{number - 1}, %r{number - 2};" for number in range(10, 30)]
+    first = ["add.s32 %r8, %r4, -1;", "add.s32 %r9, %r4, -2;"]
+    text = kernel(*first, *chain, "setp.lt.s32 %p3, %r29, 0;", "@%p3 st.global.u32 [%rd5], %r5;")
+    copy, _ = copy_and_body(optimize(text, "isp:least=1,dce").text)
+    assert "st.global" not in copy and calls < 200
+
+
+def test_conditions_with_many_terms_are_compared_only_where_their_difference_is_not_too_long() -> None:
+    names = [f"n{number}" for number in range(60)]
+    lines = ["mov.u32 %r6, %r4;", "mov.u32 %r7, %r4;"]
+    for number, name in enumerate(names):
+        register = "%r6" if number < 30 else "%r7"
+        lines += [f"ld.param.u32 %r8, [{name}];", f"sub.s32 {register}, {register}, %r8;"]
+    for predicate, register in (("%p3", "%r6"), ("%p4", "%r7")):
+        lines += [f"setp.lt.s32 {predicate}, {register}, 0;", f"@{predicate} st.global.u32 [%rd5], %r5;"]
+    params = ", ".join(f".param .u32 {name}" for name in ["n", *names])
+    text = kernel(*lines).replace(".param .u32 n)", f"{params})")
+    copy, body = copy_and_body(optimize(text, "isp:least=1").text)
+    assert "st.global" not in copy and body.count("st.global") == 2
+
+
+def test_a_variable_of_a_call_with_the_name_of_a_parameter() -> None:
+    """The test at the entry reads the parameter, which has another width."""
+    function = (
+        ".func (.param .b64 r) f()\n{\n    .reg .b64 %x;\n    mov.b64 %x, 1;\n    st.param.b64 [r], %x;\n    ret;\n}\n"
+    )
+    call = ("{", ".param .b64 n;", "call.uni (n), f, ();", "ld.param.b64 %rd6, [n];", "}")
+    text = kernel(*call, "min.s32 %r7, %r4, %r5;", "st.global.u32 [%rd5], %r7;").replace(HEAD, HEAD + function)
+    copy, body = copy_and_body(optimize(text, "isp:least=1").text)
+    assert copy.count("ld.param.u32") == 2 and copy.count("[n]") == body.count("[n]") + 1
+    assert copy.count("ld.param.b64") == body.count("ld.param.b64") == 1 and "ld.param.u64 %isp_u64" not in copy
+
+
 def bounds() -> BlockBounds:
     return BlockBounds(Facts(parse(kernel()).kernels[0]))
 
