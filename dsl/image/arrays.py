@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import types as t
 from ..errors import DslError
 from .windows import layout_of
 
-__all__ = ["bytes_like", "check_array", "device_of", "empty_like", "library_of", "shape_of", "stream_of"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["bytes_like", "check_apart", "check_array", "device_of", "empty_like", "library_of", "shape_of", "stream_of"]
 
 
 def library_of(arrays: Sequence[Any]) -> str:
@@ -73,9 +77,16 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
 def _dtype_name(array: Any) -> str:
     if hasattr(array, "dtype"):
         return str(array.dtype).removeprefix("torch.")
+    return _dtype(array).name
+
+
+def _dtype(array: Any) -> np.dtype[Any]:
+    """The NumPy type of the elements."""
     import numpy as np
 
-    return np.dtype(array.__cuda_array_interface__["typestr"]).name
+    if hasattr(array, "dtype"):
+        return np.dtype(_dtype_name(array))
+    return np.dtype(array.__cuda_array_interface__["typestr"])
 
 
 def _is_contiguous(array: Any) -> bool:
@@ -87,9 +98,7 @@ def _is_contiguous(array: Any) -> bool:
     strides = array.__cuda_array_interface__.get("strides")
     if strides is None:
         return True
-    import numpy as np
-
-    size = np.dtype(array.__cuda_array_interface__["typestr"]).itemsize
+    size = _dtype(array).itemsize
     for extent, stride in zip(reversed(shape_of(array)), reversed(strides), strict=True):
         if extent > 1 and stride != size:
             return False
@@ -101,6 +110,23 @@ def _address(array: Any) -> int:
     if _library(array) == "torch":
         return int(array.data_ptr())
     return int(array.__cuda_array_interface__["data"][0])
+
+
+def check_apart(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    """Raise `DslError` if an output on a GPU shares memory with another output or with an input. Kernels read an image
+    while they write another one."""
+    for number, output in enumerate(outputs):
+        begin, end = _extent(output)
+        for other in (*inputs, *outputs[:number]):
+            first, last = _extent(other)
+            if begin < last and first < end:
+                raise DslError("an array of out= shares memory with an input or another output")
+
+
+def _extent(array: Any) -> tuple[int, int]:
+    """The first address of an array without gaps, and the address behind it."""
+    size = math.prod(shape_of(array)) * _dtype(array).itemsize
+    return _address(array), _address(array) + size
 
 
 def empty_like(array: Any, pixel: t.Scalar | t.Struct, size: tuple[int, int]) -> Any:

@@ -17,7 +17,8 @@ from ..compilation import Nvcc
 from ..errors import DslError, FunctionSource, source_of
 from ..kernel import Kernel
 from ..scope import Scope
-from .arrays import bytes_like, check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .arrays import bytes_like, check_apart, check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .compiling import compiler
 from .graph import Graph, graph_of
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
@@ -34,16 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-__all__ = ["Compiled", "Pipeline", "compiler", "default_backend", "pipeline"]
-
-
-def compiler(flags: Sequence[str] = (), arch: str = "") -> Nvcc:
-    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, whose message says how to install it."""
-    from ...arch import DEFAULT_TARGET
-    from ...toolchain.tools import compile_cuda, find_tool
-
-    tool = find_tool("nvcc")
-    return Nvcc(compile_cuda, f"{tool.version} {tool.identity}", arch or DEFAULT_TARGET, tuple(flags))
+__all__ = ["Compiled", "Pipeline", "default_backend", "pipeline"]
 
 
 def default_backend() -> Backend:
@@ -90,7 +82,6 @@ class Compiled:
         ``out``: the array, or a tuple of arrays, for the results. ``backend`` runs NumPy arrays. The result is an
         array, or a tuple if the pipeline has several outputs.
         """
-        count = len(self.graph.inputs)
         arrays, numbers = self._split(arguments)
         outputs = self._outputs(out)
         library = library_of([*arrays, *outputs])
@@ -98,7 +89,6 @@ class Compiled:
             check_array(array, image.pixel, f"image {image.name}", image.size)
         for image, array in zip(self.graph.outputs, outputs, strict=False):
             check_array(array, image.pixel, f"output {image.name}", image.size)
-        assert len(arrays) == count
         if library == "numpy":
             made = self._on_host(arrays, numbers, outputs, backend)
         else:
@@ -161,7 +151,8 @@ class Compiled:
     # --- arrays on a GPU ---------------------------------------------------------------------------------------
 
     def _in_place(self, arrays: list[Any], numbers: dict[str, Any], outputs: list[Any]) -> list[Any]:
-        first = arrays[0] if arrays else outputs[0]
+        check_apart(arrays, outputs)
+        first = arrays[0]
         with device_of(first):
             memory: dict[Image[Any], Any] = dict(zip(self.graph.inputs, arrays, strict=True))
             made = outputs or [empty_like(first, image.pixel, image.size) for image in self.graph.outputs]

@@ -10,6 +10,7 @@ from ..errors import DslError
 from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
+from .partition_model import isp_model
 from .partitioning import isp, isp_warp
 
 __all__ = ["LOWERINGS", "lower"]
@@ -21,6 +22,7 @@ LOWERINGS: dict[str, Lowering] = {
     "naive": naive,
     "isp": isp,
     "isp_warp": isp_warp,
+    "isp+m": isp_model,
 }
 
 

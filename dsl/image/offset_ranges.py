@@ -43,6 +43,9 @@ class OffsetRanges:
             self._values[argument.arg] = [None]
         for node in ast.walk(tree):
             self._note(node)
+        #: By mention of a variable: the loop around it whose variable it is.
+        self._loops: dict[ast.Name, ast.For] = {}
+        self._note_loops(tree, {})
         #: Variables whose range is being computed.
         self._open: set[str] = set()
 
@@ -70,6 +73,18 @@ class OffsetRanges:
             case _:
                 pass
 
+    def _note_loops(self, node: ast.AST, around: dict[str, ast.For]) -> None:
+        if isinstance(node, ast.Name) and node.id in around:
+            self._loops[node] = around[node.id]
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
+            self._note_loops(node.iter, around)
+            inside = {**around, node.target.id: node}
+            for statement in node.body:
+                self._note_loops(statement, inside)
+            return
+        for child in ast.iter_child_nodes(node):
+            self._note_loops(child, around)
+
     def of(self, node: ast.expr) -> Range | None:
         """The range of an expression; None if it is not known."""
         found = self._of(node)
@@ -79,6 +94,8 @@ class OffsetRanges:
         match node:
             case ast.Constant(value=value):
                 return Range(value, value) if type(value) is int else None
+            case ast.Name() if node in self._loops:
+                return self._of_loop(self._loops[node])
             case ast.Name(id=name) if name in self._values:
                 return self._of_variable(name)
             case ast.Name() | ast.Attribute():

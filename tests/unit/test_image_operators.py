@@ -21,7 +21,7 @@ from ptxmotion.dsl.image import (
     pipeline,
     point,
 )
-from ptxmotion.dsl.image.execution import compiler
+from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.emulator.backend import EmulatorBackend
 
 EXACT = ("-fmad=false",)
@@ -202,6 +202,20 @@ def test_half_precision() -> None:
     for dx, dy, weight in mask:
         total = total + weight * shifted(array, dx, dy)
     assert np.array_equal(smooth.compile((3, 9), flags=EXACT)(array, backend=EmulatorBackend()), total)
+
+
+def test_loops_may_have_the_same_variable() -> None:
+    @local((5, 1))
+    def twice(src: Window[i32]) -> i32:
+        total: i32 = 0
+        for dx in range(-1, 2):
+            total += src[dx, 0]
+        for dx in range(-2, 3):
+            for step in range(1):
+                total += src[dx + step, 0] * 10
+        return total
+
+    assert twice.body.extents["src"].size == (5, 1)
 
 
 @local((3, 3))

@@ -1,0 +1,314 @@
+"""The model that decides whether a kernel is partitioned (isp+m), and its figures.
+
+For one operator, the naive kernel and the partitioned one are compiled. Both run on the emulator, on an image that is
+shrunk in the middle: it has every kind of block, and few of each. Each block of instructions of the PTX is counted as
+often as it is executed, for each region of blocks. Together with how many blocks of each region the real image has,
+this gives the instructions of both kernels, N_naive and N_ISP. The gain is
+
+    G = N_naive / N_ISP · O_ISP / O_naive
+
+with the theoretical occupancy O that follows from the registers that ptxas needs. The kernel is partitioned if G > 1.
+
+The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
+to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
+takes is 1 while instructions are counted.
+
+Reference: Qiao, Teich, Hannig: An Efficient Approach for Image Border Handling on GPUs via Iteration Space
+Partitioning, equations 3 to 10, table I.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import lcm
+from typing import TYPE_CHECKING, Any
+
+from .. import types as t
+from .borders import Checks
+from .compiling import compiler
+from .graph import Graph
+from .lowered import Launch, Lowered, Options
+from .lowering import LowerNode, checks_of, lower_nodes, naive_node
+from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
+from .partitioning import Axis, axes_of, isp_node, isp_warp_node
+from .windows import layout_of
+
+if TYPE_CHECKING:
+    from ..compilation import Nvcc
+    from ..kernel import GeneratedKernel
+
+__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
+
+
+@dataclass(frozen=True)
+class RegionFigures:
+    """The blocks of an image that are at the same edges. ``blocks`` is their number in the real image.
+
+    ``opcodes`` counts the instructions that a warp of these blocks executes on average, by the first word of the
+    instruction, such as ``add``.
+    """
+
+    name: str
+    blocks: int
+    opcodes: Mapping[str, float] = field(repr=False)
+
+    @property
+    def instructions(self) -> float:
+        return sum(self.opcodes.values())
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy."""
+
+    lowering: str
+    regions: tuple[RegionFigures, ...]
+    warps: int
+    registers: int
+    occupancy: float
+
+    @property
+    def instructions(self) -> float:
+        """The instructions that all warps execute."""
+        return self.warps * sum(each.blocks * each.instructions for each in self.regions)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The model for one node. ``kernels`` are the naive kernel and the partitioned ones."""
+
+    node: Node[Any]
+    kernels: tuple[KernelFigures, ...]
+
+    def gain(self, kernel: KernelFigures) -> float:
+        """G, the expected speedup of a kernel over the naive one."""
+        naive = self.kernels[0]
+        return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
+
+    @property
+    def best(self) -> KernelFigures:
+        """The kernel with the largest gain; the naive one if no gain is above 1."""
+        return max(self.kernels, key=self.gain)
+
+    def lines(self) -> list[str]:
+        """The figures and the decision, for people."""
+        found: list[str] = []
+        for each in self.kernels:
+            counts = ", ".join(f"{region.name} {region.blocks} x {region.instructions:.0f}" for region in each.regions)
+            found.append(
+                f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
+                f"occupancy {each.occupancy:.0%}, G = {self.gain(each):.3f} ({counts})"
+            )
+        return [*found, f"chosen: {self.best.lowering}"]
+
+
+_NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}
+
+
+def isp_model(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each operator, partitioned where the model expects a gain. The notes of a launch say why."""
+    found = [estimate(node, options) for node in graph.nodes]
+    made = by_choice(graph, options, [each.best.lowering if each else "naive" for each in found], "isp+m")
+    notes = [tuple(each.lines()) if each else () for each in found]
+    launches = [
+        replace(launch, notes=(*launch.notes, *more)) for launch, more in zip(made.launches, notes, strict=True)
+    ]
+    return replace(made, launches=tuple(launches))
+
+
+def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: str) -> Lowered:
+    """One kernel for each operator, by the lowering that ``lowerings`` has for its node: ``naive``, ``isp`` or
+    ``isp_warp``. ``name`` names the whole. The choices are kept for other sizes."""
+    chosen = dict(zip(graph.nodes, lowerings, strict=True))
+    lower: LowerNode = lambda node, kernel, each: _NODE_LOWERINGS[chosen[node]](node, kernel, each)  # noqa: E731
+    again: Callable[[Graph], Lowered] = lambda other: by_choice(other, options, lowerings, name)  # noqa: E731
+    return replace(lower_nodes(graph, name, options, lower), again=again)
+
+
+def estimate(node: Node[Any], options: Options) -> Estimate | None:
+    """The model for one node; None if nothing has to be checked. Raises what compiling and emulating raise."""
+    x, y = axes_of(node, options)
+    if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
+        return None
+    nvcc = options.nvcc or compiler()
+    names = ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
+    small = shrunk(node, options)
+    return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
+
+
+def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
+    from ...emulator.backend import EmulatorBackend
+    from ...toolchain.cubin import read_cubin
+    from ...toolchain.cubin_cache import assemble_kept
+    from ...toolchain.occupancy import occupancy
+    from ...toolchain.tools import arch_for
+
+    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
+    ptx = launch.kernel.ptx(nvcc)
+    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
+    threads = options.block[0] * options.block[1]
+    share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
+    warps = -(-threads // 32)
+    counts = _Counts(EmulatorBackend(checks=False), launch, ptx)
+    return KernelFigures(
+        lowering, counts.regions(node, small, options, warps), warps, code.registers, share.share if share else 1.0
+    )
+
+
+# --- counts -------------------------------------------------------------------------------------------------------
+
+
+class _Counts:
+    """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
+
+    def __init__(self, backend: Any, launch: Launch, ptx: str) -> None:
+        self.backend = backend
+        self.launch = launch
+        self.kernel = backend.load(ptx).kernel(_entry(launch.kernel, ptx))
+        memory: dict[Image[Any], Any] = {}
+        self.arguments: list[Any] = []
+        for each in launch.arguments:
+            value, type = each.value, each.param.type
+            if isinstance(value, Image):
+                if value not in memory:
+                    memory[value] = _buffer(backend, value)
+                self.arguments.append(memory[value])
+            else:
+                assert isinstance(type, t.Scalar)
+                self.arguments.append(type.dtype.type(1 if isinstance(value, ScalarInput) else int(value)))
+        #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
+        self._sums: dict[tuple[int, int], Counter[str]] = {}
+
+    def regions(self, node: Node[Any], small: Node[Any], options: Options, warps: int) -> tuple[RegionFigures, ...]:
+        """The figures of the regions of ``node``, by the counts of the smaller node."""
+        found: list[RegionFigures] = []
+        (columns, rows), (few_columns, few_rows) = _parts(node, options), _parts(small, options)
+        for row, few_row in zip(rows, few_rows, strict=True):
+            for column, few_column in zip(columns, few_columns, strict=True):
+                run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
+                blocks = (column.stop - column.start) * (row.stop - row.start)
+                if run > 0 and blocks > 0:
+                    counted = self._between(few_column, few_row)
+                    opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
+                    found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
+        return tuple(found)
+
+    def _between(self, column: _Part, row: _Part) -> Counter[str]:
+        """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
+        whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
+        above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
+        names = set(whole)
+        return Counter({name: whole[name] - left[name] - above[name] + corner[name] for name in names})
+
+    def _sum(self, columns: int, rows: int) -> Counter[str]:
+        if columns == 0 or rows == 0:
+            return Counter()
+        if (columns, rows) not in self._sums:
+            self.backend.reset()
+            self.backend.launch(self.kernel, (columns, rows, 1), (*self.launch.block, 1), 0, self.arguments)
+            counted: Counter[str] = Counter()
+            for function, executions in self.backend.counts.executions.items():
+                for number, (warps, _) in executions.blocks.items():
+                    for instr in function.blocks[number].instrs:
+                        if not instr.is_directive:
+                            counted[instr.form.text.partition(".")[0]] += warps
+            self._sums[columns, rows] = counted
+        return self._sums[columns, rows]
+
+
+def _entry(kernel: GeneratedKernel, ptx: str) -> str:
+    return kernel.entry(ptx)
+
+
+def _buffer(backend: Any, image: Image[Any]) -> Any:
+    """A buffer with random pixels: from 0 to 1, or from 0 to 100 for integers."""
+    import numpy as np
+
+    dtype, lanes = layout_of(image.pixel)
+    random = np.random.default_rng(0)
+    count = int(image.width) * int(image.height) * lanes
+    values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
+    buffer = backend.allocate(count * dtype.itemsize)
+    backend.write(buffer, values.astype(dtype))
+    return buffer
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Columns or rows of blocks at the same edges: from ``start`` to ``stop``, without ``stop``."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def _parts(node: Node[Any], options: Options) -> tuple[list[_Part], list[_Part]]:
+    x, y = axes_of(node, options)
+    return _parts_of_axis(x), _parts_of_axis(y)
+
+
+def _parts_of_axis(axis: Axis) -> list[_Part]:
+    blocks = -(-int(axis.size) // axis.block)
+    if not axis.is_split():
+        return [_Part(axis.both.name, 0, blocks)]
+    low = min(blocks, int(axis.low_blocks())) if axis.low_end is not None else 0
+    high = min(blocks, int(axis.high_block())) if axis.high_start is not None else blocks
+    return [_Part(axis.low.name, 0, low), _Part("", low, high), _Part(axis.high.name, high, blocks)]
+
+
+# --- a smaller image with the same regions ------------------------------------------------------------------------
+
+
+def shrunk(node: Node[Any], options: Options) -> Node[Any]:
+    """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
+    at the edges stay the same."""
+    columns, rows = _parts(node, options)
+    left_out = [_left_out(node, axis, parts) for axis, parts in ((0, columns), (1, rows))]
+    while True:
+        small = _without(node, [count * threads for count, threads in zip(left_out, options.block, strict=True)])
+        # In an image that is much smaller than what is read, other maps of indices would be needed.
+        if small is not None and (not any(left_out) or _checks(small, options) == _checks(node, options)):
+            return small
+        left_out = [count // (2 * step) * step for count, step in zip(left_out, _steps(node), strict=True)]
+
+
+def _checks(node: Node[Any], options: Options) -> list[tuple[Checks, Checks]]:
+    return [checks_of(access, node, options) for access in node.accesses]
+
+
+def _without(node: Node[Any], removed: Sequence[int]) -> Node[Any] | None:
+    """The node without so many pixels along x and y. None if an image would have no pixel."""
+    #: By image and its smaller size: the smaller image. Accesses with different scales need images of different sizes.
+    images: dict[tuple[Image[Any], int, int], InputImage[Any]] = {}
+    arguments: list[Argument] = []
+    for argument in node.arguments:
+        if isinstance(argument, Access):
+            image = argument.image
+            width, height = (
+                int(size) - less * centre.numerator // centre.denominator
+                for size, less, centre in zip(image.size, removed, argument.centres, strict=True)
+            )
+            if width < 1 or height < 1:
+                return None
+            made: InputImage[Any] = InputImage(image.name, image.pixel, width, height)
+            argument = replace(argument, image=images.setdefault((image, width, height), made))
+        arguments.append(argument)
+    space = replace(node.space, width=int(node.width) - removed[0], height=int(node.height) - removed[1])
+    return Node(node.operator, tuple(arguments), space, node.place)
+
+
+def _left_out(node: Node[Any], axis: int, parts: list[_Part]) -> int:
+    """How many blocks along an axis can be left out, so that one with no checks remains."""
+    middle = [part for part in parts if not part.name]
+    if not middle:
+        return 0
+    step = _steps(node)[axis]
+    return max(0, middle[0].stop - middle[0].start - 1) // step * step
+
+
+def _steps(node: Node[Any]) -> tuple[int, int]:
+    """The numbers of blocks that can be left out along x and y, so that no centre moves by a part of a pixel."""
+    x, y = (lcm(*(access.centres[axis].denominator for access in node.accesses)) for axis in (0, 1))
+    return x, y
