@@ -37,6 +37,7 @@ __all__ = [
     "grid_of",
     "load_function",
     "lower_nodes",
+    "mapped",
     "naive",
     "naive_node",
     "region",
@@ -97,6 +98,13 @@ class Arguments:
             self._by_key[key] = found = KernelArgument(Param(name, type), value)
         return found.param
 
+    def reserved(self, name: str) -> str:
+        """A name like ``name`` that no parameter has or will get, for a function or a variable of the kernel."""
+        while name in self._names or name in RESERVED:
+            name += "_"
+        self._names.add(name)
+        return name
+
     def of(self, params: Sequence[Param]) -> tuple[KernelArgument, ...]:
         """The arguments for some parameters."""
         by_name = {each.param.name: each for each in self._by_key.values()}
@@ -128,16 +136,46 @@ def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, i
 
 def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Arguments, name: str) -> PixelFunction:
     """The pixel function that reads an image, with these checks along x and y."""
+    pixels = arguments.pointer(access.image, access.param.name)
+    width = arguments.width(access.image, pixels.name)
+    element: Callable[[str, str], str] = lambda x, y: f"{pixels.name}[{y} * {width.name} + {x}]"  # noqa: E731
+    return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name)
+
+
+def mapped(
+    access: Access, checks: tuple[Checks, Checks], source: PixelFunction, arguments: Arguments, name: str
+) -> PixelFunction:
+    """The pixel function that reads an image by ``source``, with these checks along x and y. ``source`` is only called
+    for pixels of the image, if the checks are all that the access needs."""
+    rest = "".join(f", {param.name}" for param in source.params)
+    element: Callable[[str, str], str] = lambda x, y: f"{source.function.name}({x}, {y}{rest})"  # noqa: E731
+    if not any(checks):
+        return source
+    made = _checked(access, checks, arguments, name, element, source.params, access.image.name)
+    assert isinstance(made.function, GeneratedFunction)
+    made.function.names[source.function.name] = source.function
+    return made
+
+
+def _checked(
+    access: Access,
+    checks: tuple[Checks, Checks],
+    arguments: Arguments,
+    name: str,
+    element: Callable[[str, str], str],
+    taken: Sequence[Param],
+    called: str,
+) -> PixelFunction:
+    """A pixel function that maps an index by the boundary of an access and then evaluates ``element``. ``taken`` are
+    the parameters that ``element`` mentions. The image is called ``called`` in names of parameters."""
     image, boundary = access.image, access.boundary
-    pixels = arguments.pointer(image, access.param.name)
-    width = arguments.width(image, pixels.name)
-    params = [pixels, width]
+    params = list(taken)
     names: dict[str, object] = {}
     indices: list[str] = []
     tests: list[str] = []
     for axis, check in zip("xy", checks, strict=True):
         index_map = check.map(boundary)
-        size = width if axis == "x" else arguments.height(image, pixels.name) if check else None
+        size = (arguments.width if axis == "x" else arguments.height)(image, called) if check else None
         if size is not None and size not in params:
             params.append(size)
         indices.append(axis)
@@ -147,11 +185,11 @@ def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Argu
         elif boundary.kind == "constant" and size is not None:
             tests += [f"{axis} >= 0"] if check.low else []
             tests += [f"{axis} < {size.name}"] if check.high else []
-    element = f"{pixels.name}[{indices[1]} * {width.name} + {indices[0]}]"
-    body = [f"return {element}"]
+    value = element(indices[0], indices[1])
+    body = [f"return {value}"]
     if tests:
         body = [f"value: {image.pixel} = {_constant(access, names)}", f"if {' and '.join(tests)}:"]
-        body += [f"    value = {element}", "return value"]
+        body += [f"    value = {value}", "return value"]
     return _pixel_function(name, params, image.pixel, body, names)
 
 
@@ -231,6 +269,7 @@ def store_kernel(
     arguments: Arguments,
     regions: Sequence[PixelFunction],
     body: Callable[[Store], Sequence[str]],
+    options: Options,
     more: Sequence[Param] = (),
 ) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
     """A kernel in which each thread computes one pixel of a node, with its arguments.
@@ -263,7 +302,7 @@ def store_kernel(
         *(f"        {line}" for line in body(store)),
     ]
     names = {**_words(node.pixel, params), **{part.function.name: part.function for part in regions}}
-    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>")
+    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>", arithmetic=options.arithmetic)
     return kernel, arguments.of(params)
 
 
@@ -295,7 +334,7 @@ def naive_node(node: Node[Any], name: str, options: Options) -> Launch:
         for access in node.accesses
     }
     whole = region(node, loads, arguments, f"{node.operator.name}_at")
-    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)])
+    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)], options)
     return Launch(kernel, grid_of(node, options.block), options.block, bound, (node,))
 
 
