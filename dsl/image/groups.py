@@ -10,7 +10,7 @@ Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overla
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -21,10 +21,16 @@ from .lowered import Options
 from .lowering import checks_of
 from .operators import Access, Image, Node
 
-__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "is_near", "separate"]
+__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "separate", "window_of"]
 
 #: Bytes of shared memory that a block may have without a special attribute of the kernel.
 SHARED_BYTES = 48 * 1024
+
+#: The most pixels of an inline operator that one pixel of a result may need, so that code stays small.
+MOST_COPIES = 1024
+
+#: How many pixels an operator may have more than an image that it reads near its own pixel.
+MOST_BEYOND = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +42,10 @@ class Reach:
     up: int = 0
     down: int = 0
 
-    def around(self, access: Access, reader: Node[Any]) -> Reach:
-        """What an access of ``reader`` reads if the pixels of the reader are needed this far."""
-        (x, y), extent, space = access.centres, access.extent, reader.space
-        across, down = int(x.offset + space.x0), int(y.offset + space.y0)
-        made = Reach(
-            self.left + extent.left - across,
-            self.right + extent.right + across,
-            self.up + extent.up - down,
-            self.down + extent.down + down,
-        )
-        if access.boundary.kind not in ("symmetric", "reflect"):
-            return made
-        # A pixel that is n outside at one side is exchanged for one that is n inside at the same side.
-        wide, high = max(made.left, made.right), max(made.up, made.down)
-        return Reach(wide, wide, high, high)
+    def around(self, window: Reach) -> Reach:
+        """What is needed of an image that is read in ``window`` around each pixel of a reader that is needed this
+        far."""
+        return Reach(self.left + window.left, self.right + window.right, self.up + window.up, self.down + window.down)
 
     def with_(self, other: Reach) -> Reach:
         """The smallest reach that contains both."""
@@ -59,15 +54,42 @@ class Reach:
         )
 
 
-def is_near(access: Access, reader: Node[Any], options: Options) -> bool:
-    """Whether an access reads pixels around the pixel of its reader only, also where an index is outside of the image
-    and is exchanged."""
-    if any(centre.numerator != 1 or centre.denominator != 1 for centre in access.centres):
-        return False
-    checks = [check for check in checks_of(access, reader, options) if check]
-    if access.boundary.kind == "repeat":
-        return not checks
-    return access.boundary.kind == "clamp" or not any(check.far for check in checks)
+def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
+    """Where the pixels are that an access reads around a pixel of its reader, also those that an index outside of the
+    image is exchanged for. None if they are not near the pixel."""
+    extent, space = access.extent, reader.space
+    x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), options, reader)
+    y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), options, reader)
+    return None if x is None or y is None else Reach(-x[0], x[1], -y[0], y[1])
+
+
+def _offsets(
+    access: Access,
+    axis: int,
+    start: int,
+    count: int,
+    extent: tuple[int, int],
+    options: Options,
+    reader: Node[Any],
+) -> tuple[int, int] | None:
+    """The least and the greatest difference between an index that is read and the index of the reader's pixel, along
+    one axis. None if exchanged indices are not near."""
+    centre, check = access.centres[axis], checks_of(access, reader, options)[axis]
+    if centre.numerator != 1 or centre.denominator != 1:
+        return None
+    first = centre.offset + int(start) - extent[0]
+    last = centre.offset + int(start) + extent[1]
+    kind = access.boundary.kind
+    if not check or kind in ("constant", "undefined"):
+        return first, last
+    # How many pixels the reader has more than the image: the last ones read pixels that are this much farther away.
+    beyond = max(0, int(count) - int(access.image.size[axis]))
+    if kind == "repeat" or (kind != "clamp" and check.far) or beyond > MOST_BEYOND:
+        return None
+    if kind == "clamp":
+        return (min(first, -beyond) if check.high else first), (max(last, 0) if check.low else last)
+    # A mirrored pixel n pixels outside is n pixels inside at the same edge.
+    return (min(first, -last - 2 * beyond) if check.high else first), (max(last, -first) if check.low else last)
 
 
 @dataclass(frozen=True)
@@ -106,8 +128,9 @@ class Group:
             if node not in found:
                 continue  # only far accesses read it
             for access in node.accesses:
-                if is_near(access, node, options):
-                    reach = found[node].around(access, node)
+                window = window_of(access, node, options)
+                if window is not None:
+                    reach = found[node].around(window)
                     found[access.image] = found[access.image].with_(reach) if access.image in found else reach
         return found
 
@@ -120,6 +143,25 @@ class Group:
         reaches = self.reaches(options)
         shapes = ((node, self.tile_shape(reaches[node])) for node in self.tiled if node in reaches)
         return sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+
+    def copies(self, options: Options) -> dict[Node[Any], int]:
+        """By node: how many of its pixels are computed for one pixel of a result, or of a tile that needs them."""
+        inside = set(self.nodes)
+        #: By node: how often it is computed by far accesses, and by other ones.
+        far, near = dict.fromkeys(self.nodes, 0), dict.fromkeys(self.nodes, 0)
+        for node in reversed(self.nodes):
+            if node in self.tiled or node in self.stored:
+                near[node] += 1
+            for access in node.accesses:
+                image = access.image
+                if not isinstance(image, Node) or image not in inside:
+                    continue
+                width, height = access.extent.size
+                reads, is_near = width * height, window_of(access, node, options) is not None
+                far[image] += reads * (far[node] + (0 if is_near else near[node]))
+                if is_near and image not in self.tiled:
+                    near[image] += reads * near[node]
+        return {node: far[node] + near[node] for node in self.nodes}
 
     def check(self, options: Options) -> None:
         """Raise `DslError` if one kernel cannot compute the group."""
@@ -142,6 +184,9 @@ class Group:
             yield "only operators of the group can be kept in tiles"
         elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
             yield f"the tiles need {needed} bytes of shared memory, and a block has {SHARED_BYTES}"
+        for node, copies in self.copies(options).items():
+            if copies > MOST_COPIES:
+                yield f"{node.name} would be computed {copies} times for a pixel"
 
     def _dependences(self) -> Iterator[str]:
         """An operator outside of the group that is computed from the group and read by it."""
@@ -186,6 +231,20 @@ class Plan:
             computed |= inside
         if missing := [node.name for node in self.graph.nodes if node not in computed]:
             raise DslError(f"no group computes {', '.join(missing)}")
+
+    def on(self, graph: Graph) -> Plan:
+        """The same plan for the graph of the same pipeline for other sizes of images."""
+        there = dict(zip(self.graph.nodes, graph.nodes, strict=True))
+        groups = tuple(
+            replace(
+                group,
+                graph=graph,
+                nodes=tuple(there[node] for node in group.nodes),
+                tiled=frozenset(there[node] for node in group.tiled),
+            )
+            for group in self.groups
+        )
+        return Plan(graph, groups)
 
     def __str__(self) -> str:
         return "\n".join([f"plan of {self.graph.name}", *(f"  {group}" for group in self.groups)])

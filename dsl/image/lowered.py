@@ -33,8 +33,8 @@ class Options:
     """What a lowering may choose. ``block``: the threads of a block along x and y.
 
     ``contract``: products of floats are contracted with sums within an expression of an operator; without it every
-    operation rounds. ``loops``: repeated images are read by loops, as in listing 1 of the paper, also where one step is enough. ``nvcc``
-    compiles kernels for lowerings that compare them.
+    operation rounds. ``loops``: repeated images are read by loops, as in listing 1 of the paper, also where one step is
+    enough. ``nvcc`` compiles kernels for lowerings that compare them.
     """
 
     block: tuple[int, int] = (32, 8)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from .. import types as t
@@ -30,6 +31,7 @@ from .sizes import ceil_div
 
 __all__ = [
     "Arguments",
+    "MOST_ROWS",
     "LowerNode",
     "Store",
     "arguments_for",
@@ -40,8 +42,11 @@ __all__ = [
     "mapped",
     "naive",
     "naive_node",
+    "named_launches",
+    "pixel_function",
     "region",
     "store_kernel",
+    "words_of",
 ]
 
 #: The words that generated text may mention.
@@ -56,7 +61,7 @@ _WORDS: dict[str, object] = {
 }
 
 #: The largest grid along y.
-_MOST_ROWS = 65535
+MOST_ROWS = 65535
 
 
 class Arguments:
@@ -190,7 +195,7 @@ def _checked(
     if tests:
         body = [f"value: {image.pixel} = {_constant(access, names)}", f"if {' and '.join(tests)}:"]
         body += [f"    value = {value}", "return value"]
-    return _pixel_function(name, params, image.pixel, body, names)
+    return pixel_function(name, params, image.pixel, body, names)
 
 
 def _constant(access: Access, names: dict[str, object]) -> str:
@@ -238,21 +243,21 @@ def region(node: Node[Any], loads: Mapping[str, PixelFunction], arguments: Argum
             names[constant] = argument.param.pixel.dtype.type(argument.value)
             values.append(constant)
     call = ", ".join(["x", "y", *(param.name for param in params), *values])
-    return _pixel_function(name, taken, node.pixel, [f"return {function.name}({call})"], names)
+    return pixel_function(name, taken, node.pixel, [f"return {function.name}({call})"], names)
 
 
-def _pixel_function(
+def pixel_function(
     name: str, params: Sequence[Param], pixel: t.Scalar | t.Struct, body: Sequence[str], names: Mapping[str, object]
 ) -> PixelFunction:
     signature = ", ".join(["x: i32", "y: i32", *(f"{param.name}: {param.type}" for param in params)])
     lines = [f"def {name}({signature}) -> {pixel}:", *(f"    {line}" for line in body)]
     made: GeneratedFunction = device_from_text(
-        "\n".join(lines) + "\n", {**_words(pixel, params), **names}, inline=True, file=f"<{name}>"
+        "\n".join(lines) + "\n", {**words_of(pixel, params), **names}, inline=True, file=f"<{name}>"
     )
     return PixelFunction(made, tuple(params))
 
 
-def _words(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
+def words_of(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
     """The words of generated text, with the types of vectors that it mentions."""
     vectors = [pixel, *(param.type.target for param in params if isinstance(param.type, t.Pointer))]
     structs = [vector for vector in vectors if isinstance(vector, t.Struct)]
@@ -301,7 +306,7 @@ def store_kernel(
         f"    if x < {width.name} and y < {height.name}:",
         *(f"        {line}" for line in body(store)),
     ]
-    names = {**_words(node.pixel, params), **{part.function.name: part.function for part in regions}}
+    names = {**words_of(node.pixel, params), **{part.function.name: part.function for part in regions}}
     kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>", arithmetic=options.arithmetic)
     return kernel, arguments.of(params)
 
@@ -309,9 +314,9 @@ def store_kernel(
 def grid_of(node: Node[Any], block: tuple[int, int]) -> tuple[int, int]:
     """The blocks of a kernel with one thread for each pixel. Raises `DslError` if they are too many."""
     grid = ceil_div(node.width, block[0]), ceil_div(node.height, block[1])
-    if grid[1] > _MOST_ROWS:
+    if grid[1] > MOST_ROWS:
         raise DslError(
-            f"{node.name} needs {int(grid[1])} rows of blocks, and a grid has at most {_MOST_ROWS}: "
+            f"{node.name} needs {int(grid[1])} rows of blocks, and a grid has at most {MOST_ROWS}: "
             "choose a higher block",
             node.place,
         )
@@ -346,22 +351,33 @@ def arguments_for(node: Node[Any], *functions: str) -> Arguments:
 
 def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode) -> Lowered:
     """One launch for each node. Nodes whose kernels are equal share one."""
+
+    def made(node: Node[Any], name: str) -> Launch:
+        return global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+
+    launches = named_launches([(node.operator.name, partial(made, node)) for node in graph.nodes])
+    again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731
+    return Lowered(graph, lowering, options, launches, again)
+
+
+def named_launches(makers: Sequence[tuple[str, Callable[[str], Launch]]]) -> tuple[Launch, ...]:
+    """Launches from functions that take the name of their kernel, each with the first part of this name. Names are
+    unique, and launches whose kernels are equal share one."""
     launches: list[Launch] = []
     #: By code without the name of the kernel: the kernel.
     kernels: dict[str, PythonKernel[...]] = {}
     names: set[str] = set()
-    for node in graph.nodes:
-        name, number = f"{node.operator.name}_kernel", 2
+    for word, make in makers:
+        name, number = f"{word}_kernel", 2
         while name in names:
-            name, number = f"{node.operator.name}_kernel_{number}", number + 1
-        launch = global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+            name, number = f"{word}_kernel_{number}", number + 1
+        launch = make(name)
         code = launch.kernel.cuda.replace(f" {name}(", " (")
         if code not in kernels:
             kernels[code] = launch.kernel
             names.add(name)
         launches.append(replace(launch, kernel=kernels[code]))
-    again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731
-    return Lowered(graph, lowering, options, tuple(launches), again)
+    return tuple(launches)
 
 
 def naive(graph: Graph, options: Options) -> Lowered:
