@@ -4,7 +4,8 @@ A `Problem` has kernels with numbers, weights of edges, and a value for each leg
 
 - `along_edges`: chains of kernels of which each is read by the next one only (algorithm 1 of the thesis);
 - `min_cut`: an illegal block is cut where its edges weigh least, until all blocks are legal (algorithm 2);
-- `improved`: blocks are merged, single kernels moved, and pairs of small blocks divided anew, while that helps;
+- `improved`: blocks are merged, also with what is between them, single kernels are moved, and small blocks with their
+  neighbours are divided anew, while that helps;
 - `exhaustive`: the best partition, for at most `MOST_EXHAUSTIVE` kernels.
 
 Guarantees: blocks are legal, and can be computed one after the other.
@@ -26,6 +27,9 @@ MOST_EXHAUSTIVE = 12
 
 #: The most kernels of two blocks that `improved` divides anew in the best way.
 MOST_OF_PAIR = 8
+
+#: The most kernels of a block and the blocks that it has edges with, which `improved` divides anew.
+MOST_AROUND = 8
 
 #: Differences of values below this are none.
 _LEAST = 1e-9
@@ -59,6 +63,24 @@ class Problem:
         if block not in self._values:
             self._values[block] = self.value_of(block)
         return self._values[block]
+
+    def between(self, block: Block) -> Block:
+        """The block and all kernels on paths between its kernels."""
+        after, before = set(block), set(block)
+        edges = sorted(self.weights)
+        for first, second in sorted(edges, key=lambda edge: edge[0]):
+            if first in after:
+                after.add(second)
+        for first, second in sorted(edges, key=lambda edge: -edge[1]):
+            if second in before:
+                before.add(first)
+        return frozenset(after & before)
+
+    def touch(self, block: Block, other: Block) -> bool:
+        """Whether the blocks are the same or have an edge between them."""
+        return block == other or any(
+            (a in block and b in other) or (a in other and b in block) for a, b in self.weights
+        )
 
     def total(self, partition: Sequence[Block]) -> float | None:
         """The value of a partition. None if a block is not legal or blocks need each other."""
@@ -220,6 +242,10 @@ def _candidates(problem: Problem, at: Sequence[Block]) -> Iterator[list[Block]]:
     for first, second in combinations(at, 2):
         rest = [block for block in at if block not in (first, second)]
         yield [*rest, first | second]
+        between = problem.between(first | second)
+        if not between <= first | second:
+            joined = [block for block in at if block & between]
+            yield [*(block for block in at if not block & between), frozenset[int]().union(*joined)]
         if 2 < len(first) + len(second) <= MOST_OF_PAIR:
             yield [*rest, *_best(problem, sorted(first | second))]
         for source, target in ((first, second), (second, first)):
@@ -228,6 +254,10 @@ def _candidates(problem: Problem, at: Sequence[Block]) -> Iterator[list[Block]]:
                 yield [*rest, *([left] if left else []), target | {kernel}]
     for block in at:
         rest = [each for each in at if each != block]
+        around = [each for each in at if problem.touch(block, each)]
+        if 2 < sum(map(len, around)) <= MOST_AROUND:
+            others = [each for each in at if each not in around]
+            yield [*others, *_best(problem, sorted(frozenset[int]().union(*around)))]
         for kernel in block if len(block) > 1 else ():
             yield [*rest, block - {kernel}, frozenset([kernel])]
         if len(block) > 2:

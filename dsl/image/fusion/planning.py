@@ -18,7 +18,7 @@ from ..operators import Image, Node
 from .benefit import Constants, EdgeEstimate, edge_estimates
 from .cost import GroupCost, Machine, best_group
 from .legality import Limits, problem_of_block
-from .partition import Block, Partition, Problem, along_edges, improved, min_cut
+from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
 
 __all__ = ["GroupProblem", "fused", "names_of", "plan_by_model", "searched", "thesis_problem"]
 
@@ -110,9 +110,15 @@ def names_of(graph: Graph, partition: Sequence[Block]) -> list[list[str]]:
 
 
 def searched(problem: Problem) -> Partition:
-    """The best partition that is found from chains of edges, from minimum cuts, and from single kernels."""
+    """The best partition that is found from minimum cuts, from chains of edges, from single kernels and, in a small
+    graph, from each pair of kernels that is legal."""
     singles = tuple(frozenset([at]) for at in range(problem.size))
-    return improved(problem, [min_cut(problem), along_edges(problem), singles])
+    starts = [min_cut(problem), along_edges(problem), singles]
+    if problem.size <= MOST_EXHAUSTIVE:
+        for pair in map(frozenset[int], problem.weights):
+            start = (pair, *(single for single in singles if not single <= pair))
+            starts += [start] if problem.total(start) is not None else []
+    return improved(problem, starts)
 
 
 def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None) -> Plan:
