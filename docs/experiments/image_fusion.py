@@ -3,10 +3,10 @@
     python docs/experiments/image_fusion.py [--build] [--seconds N] [--least N] [--most N] [--shapes]
 
 Needs nvcc and, unless ``--build`` only prints plans and compiles, a GPU and the extra `gpu`. Each time is that of a
-CUDA graph with ten runs of the pipeline, divided by ten; the arms take turns in each round. Prints medians in microseconds,
-the estimate of the model for the fused plan, and naive over fused. ``--shapes`` also times groups of all operators with
-given tiles, blocks and pixels of a thread, which is what the numbers of `fusion.cost.Machine` are chosen from. Results
-of all arms must be the same bits.
+CUDA graph with ten runs of the pipeline, divided by ten; the arms take turns in each round. Prints medians in
+microseconds, the estimate of the model for the fused plan, and naive over fused. ``--shapes`` also times groups of all
+operators with given tiles, blocks and pixels of a thread; the numbers of `fusion.cost.Machine` are chosen from these
+times. Results of all arms must be the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from ptxmotion.dsl import f32, sqrt
@@ -29,6 +29,7 @@ from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
+from ptxmotion.dsl.kernel import PythonKernel
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
 
 ROUNDS, RUNS = 15, 10
@@ -205,9 +206,9 @@ def compiled(arms: dict[str, Lowered], ptx: dict[str, str]) -> None:
         kernel.cuda: kernel for arm in arms.values() for kernel in arm.kernels.values() if kernel.cuda not in ptx
     }
     nvcc = compiler()
+    compile_one: Callable[[PythonKernel[...]], str] = lambda kernel: kernel.ptx(nvcc)  # noqa: E731
     with ThreadPoolExecutor(12) as pool:
-        for text, made in zip(kernels, pool.map(lambda kernel: kernel.ptx(nvcc), kernels.values()), strict=True):
-            ptx[text] = made
+        ptx.update(zip(kernels, pool.map(compile_one, kernels.values()), strict=True))
 
 
 class Run:
@@ -224,7 +225,8 @@ class Run:
             self.modules.append(backend.load(ptx[launch.kernel.cuda]))
             kernel = self.modules[-1].kernel(launch.kernel.name)
             values = [
-                self.memory[a.value] if isinstance(a.value, Image) else np.int32(a.value) for a in launch.arguments
+                self.memory[a.value] if isinstance(a.value, Image) else np.int32(cast("int", a.value))
+                for a in launch.arguments
             ]
             (x, y), (threads_x, threads_y) = launch.grid, launch.block
             packed = backend.pack(kernel, values)

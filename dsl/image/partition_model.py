@@ -37,7 +37,7 @@ from .windows import layout_of
 
 if TYPE_CHECKING:
     from ..compilation import Nvcc
-    from ..kernel import GeneratedKernel
+    from ..kernel import PythonKernel
 
 __all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
 
@@ -218,7 +218,7 @@ class _Counts:
         return self._sums[columns, rows]
 
 
-def _entry(kernel: GeneratedKernel, ptx: str) -> str:
+def _entry(kernel: PythonKernel[...], ptx: str) -> str:
     return kernel.entry(ptx)
 
 

@@ -46,7 +46,8 @@ def check(seed: int) -> None:
         plan = random_plan(rng, found.graph)
         lowered = lower_plan(plan, Options(nvcc=nvcc), "plan")
         made: Any = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
-        for got, expected in zip([made] if isinstance(made, np.ndarray) else made, reference, strict=True):
+        outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
+        for got, expected in zip(outputs, reference, strict=True):
             assert got.dtype == expected.dtype
             same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
             assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
@@ -56,7 +57,7 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
     """Groups that were merged at random along edges, with random tiles, blocks and pixels of a thread."""
     block = rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)])
     pixels = rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (4, 1)])
-    parts = [[node] for node in graph.nodes]
+    parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
     for _ in range(3 * len(parts)):
         if len(parts) < 2:
             break

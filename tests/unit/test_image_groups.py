@@ -75,8 +75,8 @@ def plan_of(
 
 
 def computed(lowered: Any, *arrays: NDArray[Any], flags: tuple[str, ...] = ()) -> list[NDArray[Any]]:
-    made = Compiled(lowered, compiler(flags))(*arrays, backend=EmulatorBackend())
-    return list(made) if isinstance(made, tuple) else [made]
+    made: Any = Compiled(lowered, compiler(flags))(*arrays, backend=EmulatorBackend())
+    return [made] if isinstance(made, np.ndarray) else list(made)
 
 
 def check(graph: Graph, plan: Plan, *arrays: NDArray[Any]) -> None:
