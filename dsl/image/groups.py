@@ -9,6 +9,7 @@ Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overla
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,7 +22,7 @@ from .lowered import Options
 from .lowering import checks_of
 from .operators import Access, Image, Node
 
-__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "separate", "window_of"]
+__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
 
 #: Bytes of shared memory that a block may have without a special attribute of the kernel.
 SHARED_BYTES = 48 * 1024
@@ -246,8 +247,62 @@ class Plan:
         )
         return Plan(graph, groups)
 
+    def to_json(self) -> str:
+        """The plan as text, with the names of operators' images. `plan_from_json` reads it."""
+        groups = [
+            {
+                "nodes": [node.name for node in group.nodes],
+                "tiled": [node.name for node in group.nodes if node in group.tiled],
+                "block": list(group.block),
+                "pixels": list(group.pixels),
+            }
+            for group in self.groups
+        ]
+        return json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2) + "\n"
+
     def __str__(self) -> str:
         return "\n".join([f"plan of {self.graph.name}", *(f"  {group}" for group in self.groups)])
+
+
+def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
+    """The plan of a graph that `Plan.to_json` wrote, or that was edited. Raises `DslError` if it is not a legal plan of
+    this graph."""
+    by_name = {node.name: node for node in graph.nodes}
+    try:
+        document: Any = json.loads(text)
+        groups = tuple(
+            Group(
+                graph,
+                tuple(by_name[name] for name in group["nodes"]),
+                frozenset(by_name[name] for name in group["tiled"]),
+                _pair(group["block"]),
+                _pair(group["pixels"]),
+            )
+            for group in document["groups"]
+        )
+        name: object = document["pipeline"]
+    except json.JSONDecodeError as why:
+        raise DslError(f"this is not the JSON of a plan: {why}") from None
+    except KeyError as why:
+        raise DslError(f"a plan of {graph.name} has no {why}") from None
+    except (TypeError, ValueError):
+        raise DslError("a plan has an object for each group, whose block and pixels are two integers") from None
+    if name != graph.name:
+        raise DslError(f"this is a plan of {name}, not of {graph.name}")
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    for group in groups:
+        if not group.nodes or [*group.nodes] != sorted(group.nodes, key=order.__getitem__):
+            raise DslError(f"a group has operators in the order of the graph: {', '.join(by_name)}")
+    plan = Plan(graph, groups)
+    plan.check(options)
+    return plan
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    first, second = value
+    if type(first) is not int or type(second) is not int:
+        raise TypeError
+    return first, second
 
 
 def separate(graph: Graph, block: tuple[int, int] = (32, 8)) -> Plan:

@@ -1,5 +1,5 @@
-"""Random image pipelines in random groups: each pixel is that of an interpreter in NumPy, and each window is where
-`window_of` says."""
+"""Random image pipelines in random groups: each pixel is that of an interpreter in NumPy, or that of naive kernels if
+products and sums are contracted, and each window is where `window_of` says."""
 
 import random
 from typing import Any
@@ -13,6 +13,7 @@ from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
+from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Access, Node
 from ptxmotion.emulator.backend import EmulatorBackend
 from random_pipelines import random_pipeline
@@ -37,15 +38,23 @@ def test_groups_compute_what_numpy_computes(share: int, pytestconfig: pytest.Con
 
 
 def check(seed: int) -> None:
+    made: Any
     rng, found, nvcc = random.Random(seed), random_pipeline(seed, 2, 6), compiler()
     for node in found.graph.nodes:
         for access in node.accesses:
             check_window(access, node)
-    reference = found.reference()
+    reference: list[Any] = list(found.reference())
+    contracted = rng.random() < 0.3
+    if contracted:
+        options = Options(nvcc=nvcc, contract=True)
+        made = Compiled(lower(found.graph, "naive", options), nvcc)(
+            *found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend()
+        )
+        reference = [made] if isinstance(made, np.ndarray) else list(made)
     for _ in range(2):
         plan = random_plan(rng, found.graph)
-        lowered = lower_plan(plan, Options(nvcc=nvcc), "plan")
-        made: Any = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
+        lowered = lower_plan(plan, Options(nvcc=nvcc, contract=contracted), "plan")
+        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
         outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
         for got, expected in zip(outputs, reference, strict=True):
             assert got.dtype == expected.dtype

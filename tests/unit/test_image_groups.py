@@ -12,7 +12,7 @@ from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.execution import Compiled
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
-from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
+from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json, window_of
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Node
@@ -231,6 +231,26 @@ def test_what_is_no_group() -> None:
         Plan(graph, (Group(graph, (second, last)), Group(graph, (first,)))).check(Options())
     with pytest.raises(DslError, match="need each other"):
         groups_of(graph, [[first, last], [second]])
+
+
+def test_plans_are_saved_and_checked_when_they_are_loaded() -> None:
+    graph = chain.graph(64, 64)
+    plan = plan_of(graph, [["hashed", "placed", "mixed"]], ("hashed",), pixels=(1, 2))
+    text = plan.to_json()
+    assert plan_from_json(graph, text, Options()) == plan
+    for old, new, message in [
+        ('"mixed"', '"other"', "a plan of chain has no 'other'"),
+        ('"pipeline": "chain"', '"pipeline": "other"', "this is a plan of other, not of chain"),
+        ("16", "2048", "a block has 1 to 1024 threads"),
+        ("16", '"x"', "two integers"),
+        ('"placed",', "", "mixed needs placed"),
+        ("{", "", "this is not the JSON of a plan"),
+    ]:
+        with pytest.raises(DslError, match=message):
+            plan_from_json(graph, text.replace(old, new, 1), Options())
+    swapped = text.replace('"hashed",', "", 1).replace('"placed",', '"placed", "hashed",', 1)
+    with pytest.raises(DslError, match="in the order of the graph"):
+        plan_from_json(graph, swapped, Options())
 
 
 def test_a_plan_for_one_size_serves_others() -> None:
