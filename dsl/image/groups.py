@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from .. import types as t
@@ -55,6 +55,7 @@ class Reach:
         )
 
 
+@lru_cache(maxsize=4096)
 def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
     """Where the pixels are that an access reads around a pixel of its reader, also those that an index outside of the
     image is exchanged for. None if they are not near the pixel."""

@@ -271,3 +271,20 @@ def test_fused_pipelines_compute_the_same() -> None:
     naive: Any = Compiled(lower(graph), nvcc)(image, backend=EmulatorBackend())
     fused: Any = Compiled(lowered, nvcc)(image, backend=EmulatorBackend())
     assert np.array_equal(naive, fused)
+
+
+def test_the_search_of_a_large_graph_makes_small_groups() -> None:
+    @pipeline
+    def three(src: Image[f32]) -> Image[f32]:
+        for _ in range(3):
+            across, down = dx(Accessor(src, CLAMP)), dy(Accessor(src, CLAMP))
+            a, c, b = (gx(Accessor(each, CLAMP)) for each in (sx(across), sxy(across, down), sx(down)))
+            src = hc(a, b, c)
+        return src
+
+    graph = three.graph(1024, 1024)
+    assert len(graph.nodes) == 27
+    problem = GroupProblem(graph, Options())
+    plan = problem.plan(searched(problem.problem))
+    plan.check(Options())
+    assert len(plan.groups) < 27 and max(len(group.nodes) for group in plan.groups) <= 12

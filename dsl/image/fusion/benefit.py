@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isqrt
 from typing import Any
 
 from ..graph import Graph
-from ..operators import Node
+from ..operators import Node, Operator
 from .legality import Limits, problem_of_block
 
 __all__ = ["Constants", "EdgeEstimate", "Operations", "edge_estimates", "operations_of"]
@@ -121,10 +122,14 @@ _SFU = frozenset(
 def operations_of(node: Node[Any]) -> Operations:
     """The operations of an operator, counted in its source. A loop counts as often as its constant range says, and both
     sides of an `if` count. Computations of offsets do not count."""
-    if node.operator.kind == "global":
-        return Operations(0, 0)
+    return Operations(0, 0) if node.operator.kind == "global" else _counted(node.operator)
+
+
+@lru_cache(maxsize=1024)
+def _counted(operator: Operator[Any]) -> Operations:
+    """The operations of an operator that is not global. They depend on its source only."""
     counter = _Counter()
-    for statement in node.operator.body.tree.body:
+    for statement in operator.body.tree.body:
         counter.visit(statement)
     return Operations(counter.alu, counter.sfu)
 

@@ -231,7 +231,8 @@ def _climbed(problem: Problem, start: Partition) -> Partition:
 
 
 def _changes(problem: Problem, at: Sequence[Block]) -> Iterator[tuple[float, list[Block]]]:
-    """Partitions that differ a little, with their values."""
+    """Partitions that differ a little, with their values. In graphs of more than `MOST_EXHAUSTIVE` kernels, only blocks
+    with an edge between them are changed together, and none are divided anew."""
     for made in _candidates(problem, at):
         value = problem.total(made)
         if value is not None:
@@ -239,14 +240,17 @@ def _changes(problem: Problem, at: Sequence[Block]) -> Iterator[tuple[float, lis
 
 
 def _candidates(problem: Problem, at: Sequence[Block]) -> Iterator[list[Block]]:
+    is_small = problem.size <= MOST_EXHAUSTIVE
     for first, second in combinations(at, 2):
+        if not is_small and not problem.touch(first, second):
+            continue
         rest = [block for block in at if block not in (first, second)]
         yield [*rest, first | second]
         between = problem.between(first | second)
         if not between <= first | second:
             joined = [block for block in at if block & between]
             yield [*(block for block in at if not block & between), frozenset[int]().union(*joined)]
-        if 2 < len(first) + len(second) <= MOST_OF_PAIR:
+        if is_small and 2 < len(first) + len(second) <= MOST_OF_PAIR:
             yield [*rest, *_best(problem, sorted(first | second))]
         for source, target in ((first, second), (second, first)):
             for kernel in source:
@@ -255,7 +259,7 @@ def _candidates(problem: Problem, at: Sequence[Block]) -> Iterator[list[Block]]:
     for block in at:
         rest = [each for each in at if each != block]
         around = [each for each in at if problem.touch(block, each)]
-        if 2 < sum(map(len, around)) <= MOST_AROUND:
+        if is_small and 2 < sum(map(len, around)) <= MOST_AROUND:
             others = [each for each in at if each not in around]
             yield [*others, *_best(problem, sorted(frozenset[int]().union(*around)))]
         for kernel in block if len(block) > 1 else ():

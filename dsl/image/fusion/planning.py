@@ -23,6 +23,10 @@ from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, 
 __all__ = ["GroupProblem", "fused", "names_of", "plan_by_model", "searched", "thesis_problem"]
 
 
+#: The most kernels of a group that the search considers, so that its time stays small.
+MOST_OF_GROUP = 12
+
+
 def _numbers(graph: Graph) -> tuple[list[int], list[int]]:
     """For each node: how many images it reads, and how many nodes read it; an output counts as read once more."""
     reads = [len({access.image for access in node.accesses}) for node in graph.nodes]
@@ -71,8 +75,9 @@ class GroupProblem:
         return self._best[block]
 
     def _value(self, block: Block) -> float | None:
-        """Microseconds that the group saves. None if no kernel can compute it, or if it saves nothing."""
-        whole = self.best(block)
+        """Microseconds that the group saves. None if no kernel can compute it, if it saves nothing, or if it has
+        more than `MOST_OF_GROUP` kernels."""
+        whole = self.best(block) if len(block) <= MOST_OF_GROUP else None
         if whole is None:
             return None
         singles = 0.0
