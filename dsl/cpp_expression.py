@@ -43,6 +43,8 @@ class Expr:
     is_lvalue: bool = False
     is_const: bool = False
     settle: Callable[[t.Scalar], Expr] | None = None
+    #: The factors of a product of floats that a sum may contract (`unit.Arithmetic`).
+    factors: tuple[Expr, Expr] | None = None
 
     @property
     def scalar(self) -> t.Scalar:

@@ -78,6 +78,8 @@ _COMPARE: dict[type[ast.cmpop], tuple[str, int, Callable[[Any, Any], bool]]] = {
     ast.Eq: ("==", EQUALITY, operator.eq),
     ast.NotEq: ("!=", EQUALITY, operator.ne),
 }
+#: By operator: the middle of the name of the function that rounds once, as in ``__fadd_rn``.
+_ROUNDED: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul"}
 _SHIFTS = (ast.LShift, ast.RShift)
 _BITWISE = (*_SHIFTS, ast.BitAnd, ast.BitXor, ast.BitOr)
 _INDICES = {"threadIdx", "blockIdx", "blockDim", "gridDim"}
@@ -222,11 +224,33 @@ class Expressions:
             raise self.error(
                 f"`{symbol}` between {left.type} and {right.type}: convert one of them, as in f32(x)", node
             )
+        if kind.is_float and type(op) in _ROUNDED and self.unit.arithmetic != "nvcc":
+            return self._rounded(op, left, right, kind)
         value = self._folded(rule, left, right, kind, node)
         # Bitwise operators get parentheses that C does not need but readers do.
         inner = UNARY if isinstance(op, _BITWISE) else rule.precedence
         text = f"{left.at(inner)} {rule.cuda} {right.at(min(inner + 1, UNARY))}"
         return Expr(text, kind, rule.precedence, value)
+
+    def _rounded(self, op: ast.operator, left: Expr, right: Expr, kind: t.Scalar) -> Expr:
+        """A sum, difference or product of floats as a call whose rounding no flag of nvcc changes."""
+        prefix = {t.F16: "__h", t.F32: "__f", t.F64: "__d"}[kind]
+        if self.unit.arithmetic == "contracted" and not isinstance(op, ast.Mult):
+            minus = "-" if isinstance(op, ast.Sub) else ""
+            fused = "__hfma" if kind is t.F16 else "__fmaf_rn" if kind is t.F32 else "__fma_rn"
+            if left.factors is not None and left.type is kind:
+                a, b = left.factors
+                return Expr(f"{fused}({a.text}, {b.text}, {minus}{right.at(UNARY if minus else CONDITIONAL)})", kind)
+            if right.factors is not None and right.type is kind:
+                a, b = right.factors
+                return Expr(f"{fused}({minus}{a.at(UNARY if minus else CONDITIONAL)}, {b.text}, {left.text})", kind)
+        if isinstance(op, ast.Mult):
+            # A product with 1 rounds nothing. nvcc does not simplify these calls.
+            for one, other in ((left, right), (right, left)):
+                if one.value == 1 and other.type is kind:
+                    return replace(other, is_lvalue=False)
+        text = f"{prefix}{_ROUNDED[type(op)]}_rn({left.text}, {right.text})"
+        return Expr(text, kind, factors=(left, right) if isinstance(op, ast.Mult) else None)
 
     def _check_operator(self, op: ast.operator, left: Expr, right: Expr, node: ast.AST) -> None:
         integers = left.scalar.is_integer and right.scalar.is_integer

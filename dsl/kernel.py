@@ -19,7 +19,7 @@ from .errors import DslError, FunctionSource, source_from_text, source_of
 from .functions import DeviceFunction, GeneratedFunction, Param, Signature, signature_of
 from .language import type_from
 from .scope import Scope
-from .unit import RESERVED, Unit, c_string
+from .unit import RESERVED, Arithmetic, Unit, c_string
 
 if TYPE_CHECKING:
     from ..ptx import Kernel as PtxKernel
@@ -79,6 +79,8 @@ class Kernel(Generic[P]):
 class PythonKernel(Kernel[P]):
     """The result of `kernel`: a kernel that is a Python function."""
 
+    arithmetic: Arithmetic = "nvcc"
+
     def __init__(
         self,
         function: Callable[P, None],
@@ -137,7 +139,7 @@ class PythonKernel(Kernel[P]):
     def _translated(self) -> tuple[str, str]:
         from .statements import translate
 
-        unit = Unit(translate, self.constants, self.name)
+        unit = Unit(translate, self.constants, self.name, self.arithmetic)
         bounds = f"__launch_bounds__({', '.join(map(str, self.bounds))}) " if self.bounds else ""
         head = f'extern "C" __global__ void {bounds}{self.name}'
         lines = translate(self.source, self.scope, unit, self.signature, head)
@@ -164,8 +166,15 @@ class PythonKernel(Kernel[P]):
 class GeneratedKernel(PythonKernel[...]):
     """A kernel that is given as the text of a Python function, by `kernel_from_text`."""
 
-    def __init__(self, source: FunctionSource, names: Mapping[str, object], bounds: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        source: FunctionSource,
+        names: Mapping[str, object],
+        bounds: tuple[int, ...] = (),
+        arithmetic: Arithmetic = "nvcc",
+    ) -> None:
         Kernel.__init__(self, source.tree.name, None)
+        self.arithmetic = arithmetic
         self.bounds = bounds
         self.constants = {}
         self.names = dict(names)
@@ -254,14 +263,20 @@ def device(function: Callable[..., Any] | None = None, *, inline: bool | None = 
 
 
 def kernel_from_text(
-    text: str, names: Mapping[str, object], *, max_threads: int = 0, file: str = "<kernel>"
+    text: str,
+    names: Mapping[str, object],
+    *,
+    max_threads: int = 0,
+    file: str = "<kernel>",
+    arithmetic: Arithmetic = "nvcc",
 ) -> GeneratedKernel:
     """A kernel from the text of its function, for programs that generate kernels.
 
     ``names`` holds everything that the text mentions, except Python's builtins. ``file`` is the name of the text in
-    messages. Raises `DslError`.
+    messages. ``arithmetic`` is that of floats in the kernel and in all functions that it calls (`unit.Arithmetic`).
+    Raises `DslError`.
     """
-    return GeneratedKernel(source_from_text(text, file), names, (max_threads,) if max_threads else ())
+    return GeneratedKernel(source_from_text(text, file), names, (max_threads,) if max_threads else (), arithmetic)
 
 
 def device_from_text(

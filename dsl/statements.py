@@ -477,9 +477,17 @@ class _Function:
         result = self.ex.binary(node.op, place, right, node)
         self.ex.convert(result, place.type, node, "result")
         symbol = _AUGMENTED[type(node.op)]
+        if self.ex.unit.arithmetic != "nvcc" and isinstance(place.type, t.Scalar) and place.type.is_float:
+            return self._rounded_update(node, place, result)
         if place.type is t.F16 and right.type is not t.F16:
             right = cast_to(right, t.F16)
         return [self._line(f"{place.text} {symbol}= {right.text};", node)]
+
+    def _rounded_update(self, node: ast.AugAssign, place: Expr, result: Expr) -> list[Line]:
+        """``place += value`` of floats as ``place = sum``, where the sum is a call."""
+        if any(isinstance(part, ast.Call) for part in ast.walk(node.target)):
+            raise self.ex.error("this place would be computed twice: assign its index to a variable first", node.target)
+        return [self._line(f"{place.text} = {result.text};", node)]
 
 
 _AUGMENTED: dict[type[ast.operator], str] = {

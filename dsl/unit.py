@@ -10,14 +10,14 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from . import types as t
 from .errors import FunctionSource
 from .functions import DeviceFunction, Signature, signature_of
 from .scope import Scope
 
-__all__ = ["RESERVED", "Line", "Translate", "Unit", "c_string"]
+__all__ = ["RESERVED", "Arithmetic", "Line", "Translate", "Unit", "c_string"]
 
 #: Names that a C++ variable cannot have, or that would hide a name that the generated code uses.
 RESERVED = frozenset(
@@ -46,16 +46,30 @@ def c_string(text: str) -> str:
     return f'"{escaped}"'
 
 
+#: How sums, differences and products of floats are translated. ``nvcc``: as C++ operators; the flags of nvcc decide
+#: which products and sums it contracts, and inlining changes that. ``rounded``: each operation rounds. ``contracted``:
+#: a product that is an operand of a sum or difference in the same expression makes one `fma` with it, and every other
+#: operation rounds. The last two give the same bits wherever a function is inlined, with all flags of nvcc about `fma`.
+Arithmetic: TypeAlias = Literal["nvcc", "rounded", "contracted"]
+
 #: Translates one function: its source, its scope, the unit, its signature, and the C++ text before its parameters.
 Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], list[Line]]"
 
 
 class Unit:
     """Collects what a kernel needs. ``translate`` translates a device function. ``constants`` replace captured names in
-    every function of the unit. ``kernel`` is the name of the kernel; no device function gets it."""
+    every function of the unit. ``kernel`` is the name of the kernel; no device function gets it. ``arithmetic`` is that
+    of floats in all functions."""
 
-    def __init__(self, translate: Translate, constants: Mapping[str, object] | None = None, kernel: str = "") -> None:
+    def __init__(
+        self,
+        translate: Translate,
+        constants: Mapping[str, object] | None = None,
+        kernel: str = "",
+        arithmetic: Arithmetic = "nvcc",
+    ) -> None:
         self._translate = translate
+        self.arithmetic: Arithmetic = arithmetic
         self.kernel = kernel
         self.constants = dict(constants or {})
         self.headers: set[str] = set()

@@ -312,19 +312,21 @@ class Pipeline(Generic[P, R]):
         block: tuple[int, int] = (32, 8),
         flags: Sequence[str] = (),
         loops: bool = False,
+        contract: bool = False,
         arch: str = "",
         nvcc: Nvcc | None = None,
     ) -> Compiled:
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
-        ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. The results are kept.
+        ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
+        floats are contracted with sums within an expression. The results are kept.
         """
         by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self._images(), shape)
-        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, arch, nvcc
+        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
             graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
-            self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen)), chosen)
+            self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen, contract)), chosen)
         return self._compiled[key]
 
     def _images(self) -> list[str]:

@@ -23,6 +23,7 @@ from .sizes import text_of
 
 if TYPE_CHECKING:
     from ..compilation import Nvcc
+    from ..unit import Arithmetic
 
 __all__ = ["KernelArgument", "Launch", "Lowered", "Options"]
 
@@ -31,13 +32,20 @@ __all__ = ["KernelArgument", "Launch", "Lowered", "Options"]
 class Options:
     """What a lowering may choose. ``block``: the threads of a block along x and y.
 
-    ``loops``: repeated images are read by loops, as in listing 1 of the paper, also where one step is enough. ``nvcc``
-    compiles kernels for lowerings that compare them.
+    ``contract``: products of floats are contracted with sums within an expression of an operator; without it every
+    operation rounds. ``loops``: repeated images are read by loops, as in listing 1 of the paper, also where one step is
+    enough. ``nvcc`` compiles kernels for lowerings that compare them.
     """
 
     block: tuple[int, int] = (32, 8)
     loops: bool = False
     nvcc: Nvcc | None = None
+    contract: bool = False
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The arithmetic of kernels. It does not depend on what is inlined, so lowerings compute the same bits."""
+        return "contracted" if self.contract else "rounded"
 
     def __post_init__(self) -> None:
         x, y = self.block

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from .. import types as t
@@ -30,6 +31,7 @@ from .sizes import ceil_div
 
 __all__ = [
     "Arguments",
+    "MOST_ROWS",
     "LowerNode",
     "Store",
     "arguments_for",
@@ -37,10 +39,14 @@ __all__ = [
     "grid_of",
     "load_function",
     "lower_nodes",
+    "mapped",
     "naive",
     "naive_node",
+    "named_launches",
+    "pixel_function",
     "region",
     "store_kernel",
+    "words_of",
 ]
 
 #: The words that generated text may mention.
@@ -55,7 +61,7 @@ _WORDS: dict[str, object] = {
 }
 
 #: The largest grid along y.
-_MOST_ROWS = 65535
+MOST_ROWS = 65535
 
 
 class Arguments:
@@ -98,6 +104,13 @@ class Arguments:
             self._by_key[key] = found = KernelArgument(Param(name, type), value)
         return found.param
 
+    def reserved(self, name: str) -> str:
+        """A name like ``name`` that no parameter has or will get, for a function or a variable of the kernel."""
+        while name in self._names or name in RESERVED:
+            name += "_"
+        self._names.add(name)
+        return name
+
     def of(self, params: Sequence[Param]) -> tuple[KernelArgument, ...]:
         """The arguments for some parameters."""
         by_name = {each.param.name: each for each in self._by_key.values()}
@@ -129,16 +142,46 @@ def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, i
 
 def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Arguments, name: str) -> PixelFunction:
     """The pixel function that reads an image, with these checks along x and y."""
+    pixels = arguments.pointer(access.image, access.param.name)
+    width = arguments.width(access.image, pixels.name)
+    element: Callable[[str, str], str] = lambda x, y: f"{pixels.name}[{y} * {width.name} + {x}]"  # noqa: E731
+    return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name)
+
+
+def mapped(
+    access: Access, checks: tuple[Checks, Checks], source: PixelFunction, arguments: Arguments, name: str
+) -> PixelFunction:
+    """The pixel function that reads an image by ``source``, with these checks along x and y. ``source`` is only called
+    for pixels of the image, if the checks are all that the access needs."""
+    rest = "".join(f", {param.name}" for param in source.params)
+    element: Callable[[str, str], str] = lambda x, y: f"{source.function.name}({x}, {y}{rest})"  # noqa: E731
+    if not any(checks):
+        return source
+    made = _checked(access, checks, arguments, name, element, source.params, access.image.name)
+    assert isinstance(made.function, GeneratedFunction)
+    made.function.names[source.function.name] = source.function
+    return made
+
+
+def _checked(
+    access: Access,
+    checks: tuple[Checks, Checks],
+    arguments: Arguments,
+    name: str,
+    element: Callable[[str, str], str],
+    taken: Sequence[Param],
+    called: str,
+) -> PixelFunction:
+    """A pixel function that maps an index by the boundary of an access and then evaluates ``element``. ``taken`` are
+    the parameters that ``element`` mentions. The image is called ``called`` in names of parameters."""
     image, boundary = access.image, access.boundary
-    pixels = arguments.pointer(image, access.param.name)
-    width = arguments.width(image, pixels.name)
-    params = [pixels, width]
+    params = list(taken)
     names: dict[str, object] = {}
     indices: list[str] = []
     tests: list[str] = []
     for axis, check in zip("xy", checks, strict=True):
         index_map = check.map(boundary)
-        size = width if axis == "x" else arguments.height(image, pixels.name) if check else None
+        size = (arguments.width if axis == "x" else arguments.height)(image, called) if check else None
         if size is not None and size not in params:
             params.append(size)
         indices.append(axis)
@@ -148,12 +191,12 @@ def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Argu
         elif boundary.kind == "constant" and size is not None:
             tests += [f"{axis} >= 0"] if check.low else []
             tests += [f"{axis} < {size.name}"] if check.high else []
-    element = f"{pixels.name}[{indices[1]} * {width.name} + {indices[0]}]"
-    body = [f"return {element}"]
+    value = element(indices[0], indices[1])
+    body = [f"return {value}"]
     if tests:
         body = [f"value: {image.pixel} = {_constant(access, names)}", f"if {' and '.join(tests)}:"]
-        body += [f"    value = {element}", "return value"]
-    return _pixel_function(name, params, image.pixel, body, names)
+        body += [f"    value = {value}", "return value"]
+    return pixel_function(name, params, image.pixel, body, names)
 
 
 def _constant(access: Access, names: dict[str, object]) -> str:
@@ -201,21 +244,21 @@ def region(node: Node[Any], loads: Mapping[str, PixelFunction], arguments: Argum
             names[constant] = argument.param.pixel.dtype.type(argument.value)
             values.append(constant)
     call = ", ".join(["x", "y", *(param.name for param in params), *values])
-    return _pixel_function(name, taken, node.pixel, [f"return {function.name}({call})"], names)
+    return pixel_function(name, taken, node.pixel, [f"return {function.name}({call})"], names)
 
 
-def _pixel_function(
+def pixel_function(
     name: str, params: Sequence[Param], pixel: t.Scalar | t.Struct, body: Sequence[str], names: Mapping[str, object]
 ) -> PixelFunction:
     signature = ", ".join(["x: i32", "y: i32", *(f"{param.name}: {param.type}" for param in params)])
     lines = [f"def {name}({signature}) -> {pixel}:", *(f"    {line}" for line in body)]
     made: GeneratedFunction = device_from_text(
-        "\n".join(lines) + "\n", {**_words(pixel, params), **names}, inline=True, file=f"<{name}>"
+        "\n".join(lines) + "\n", {**words_of(pixel, params), **names}, inline=True, file=f"<{name}>"
     )
     return PixelFunction(made, tuple(params))
 
 
-def _words(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
+def words_of(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, object]:
     """The words of generated text, with the types of vectors that it mentions."""
     vectors = [pixel, *(param.type.target for param in params if isinstance(param.type, t.Pointer))]
     structs = [vector for vector in vectors if isinstance(vector, t.Struct)]
@@ -232,6 +275,7 @@ def store_kernel(
     arguments: Arguments,
     regions: Sequence[PixelFunction],
     body: Callable[[Store], Sequence[str]],
+    options: Options,
     more: Sequence[Param] = (),
 ) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
     """A kernel in which each thread computes one pixel of a node, with its arguments.
@@ -263,17 +307,17 @@ def store_kernel(
         f"    if x < {width.name} and y < {height.name}:",
         *(f"        {line}" for line in body(store)),
     ]
-    names = {**_words(node.pixel, params), **{part.function.name: part.function for part in regions}}
-    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>")
+    names = {**words_of(node.pixel, params), **{part.function.name: part.function for part in regions}}
+    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>", arithmetic=options.arithmetic)
     return kernel, arguments.of(params)
 
 
 def grid_of(node: Node[Any], block: tuple[int, int]) -> tuple[int, int]:
     """The blocks of a kernel with one thread for each pixel. Raises `DslError` if they are too many."""
     grid = ceil_div(node.width, block[0]), ceil_div(node.height, block[1])
-    if grid[1] > _MOST_ROWS:
+    if grid[1] > MOST_ROWS:
         raise DslError(
-            f"{node.name} needs {int(grid[1])} rows of blocks, and a grid has at most {_MOST_ROWS}: "
+            f"{node.name} needs {int(grid[1])} rows of blocks, and a grid has at most {MOST_ROWS}: "
             "choose a higher block",
             node.place,
         )
@@ -296,7 +340,7 @@ def naive_node(node: Node[Any], name: str, options: Options) -> Launch:
         for access in node.accesses
     }
     whole = region(node, loads, arguments, f"{node.operator.name}_at")
-    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)])
+    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)], options)
     return Launch(kernel, grid_of(node, options.block), options.block, bound, (node,))
 
 
@@ -308,22 +352,33 @@ def arguments_for(node: Node[Any], *functions: str) -> Arguments:
 
 def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode) -> Lowered:
     """One launch for each node. Nodes whose kernels are equal share one."""
+
+    def made(node: Node[Any], name: str) -> Launch:
+        return global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+
+    launches = named_launches([(node.operator.name, partial(made, node)) for node in graph.nodes])
+    again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731
+    return Lowered(graph, lowering, options, launches, again)
+
+
+def named_launches(makers: Sequence[tuple[str, Callable[[str], Launch]]]) -> tuple[Launch, ...]:
+    """Launches from functions that take the name of their kernel, each with the first part of this name. Names are
+    unique, and launches whose kernels are equal share one."""
     launches: list[Launch] = []
     #: By code without the name of the kernel: the kernel.
     kernels: dict[str, PythonKernel[...]] = {}
     names: set[str] = set()
-    for node in graph.nodes:
-        name, number = f"{node.operator.name}_kernel", 2
+    for word, make in makers:
+        name, number = f"{word}_kernel", 2
         while name in names:
-            name, number = f"{node.operator.name}_kernel_{number}", number + 1
-        launch = global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+            name, number = f"{word}_kernel_{number}", number + 1
+        launch = make(name)
         code = launch.kernel.cuda.replace(f" {name}(", " (")
         if code not in kernels:
             kernels[code] = launch.kernel
             names.add(name)
         launches.append(replace(launch, kernel=kernels[code]))
-    again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731
-    return Lowered(graph, lowering, options, tuple(launches), again)
+    return tuple(launches)
 
 
 def naive(graph: Graph, options: Options) -> Lowered:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from ...spelling import did_you_mean
 from ..errors import DslError
+from .fusion.planning import fused
 from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
@@ -23,6 +24,7 @@ LOWERINGS: dict[str, Lowering] = {
     "isp": isp,
     "isp_warp": isp_warp,
     "isp+m": isp_model,
+    "fused": fused,
 }
 
 

@@ -174,7 +174,7 @@ class _Kernel:
         rows = self._rows()
         lines: Callable[[Store], list[str]] = lambda store: self._lines(rows, store)  # noqa: E731
         regions = list(self.regions.values())
-        kernel, arguments = store_kernel(name, self.node, self.arguments, regions, lines, self.bounds)
+        kernel, arguments = store_kernel(name, self.node, self.arguments, regions, lines, self.options, self.bounds)
         block = self.options.block
         return Launch(kernel, grid_of(self.node, block), block, arguments, (self.node,), (self._note(),))
 

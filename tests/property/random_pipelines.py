@@ -74,9 +74,9 @@ class RandomPipeline:
         return "\n".join([str(self.graph), f"block {self.block}", *self.texts])
 
 
-def random_pipeline(seed: int) -> RandomPipeline:
-    """A pipeline of one to four operators."""
-    return _Writer(random.Random(seed)).pipeline()
+def random_pipeline(seed: int, least: int = 1, most: int = 4) -> RandomPipeline:
+    """A pipeline of ``least`` to ``most`` operators."""
+    return _Writer(random.Random(seed)).pipeline(least, most)
 
 
 class _Writer:
@@ -85,7 +85,7 @@ class _Writer:
         self.texts: list[str] = []
         self.names: dict[Operator[Any], tuple[str, dict[str, object]]] = {}
 
-    def pipeline(self) -> RandomPipeline:
+    def pipeline(self, least: int, most: int) -> RandomPipeline:
         rng = self.rng
         width, height = rng.choice([(1, 1), (1, 7), (9, 1), (3, 2), (31, 3), (33, 9), (70, 11), (130, 5)])
         kinds = [rng.choice([*_INTEGERS, "f32", "f32", *_VECTORS])]
@@ -96,7 +96,7 @@ class _Writer:
         scalar = ScalarInput("number", types.I32)
         images: list[Image[Any]] = list(inputs)
         nodes: list[Image[Any]] = []
-        for number in range(rng.randint(1, 4)):
+        for number in range(rng.randint(least, most)):
             node = self._node(number, images, scalar)
             images.append(node)
             nodes.append(node)

@@ -52,7 +52,7 @@ def test_writing_a_benchmark(tmp_path: Path) -> None:
 
 
 def test_the_image_pipeline(tmp_path: Path) -> None:
-    assert unpack("images.md", tmp_path) == ["edges.py", "run_edges.py", "statistics_of_pixels.py"]
+    assert unpack("images.md", tmp_path) == ["edges.py", "run_edges.py", "statistics_of_pixels.py", "groups.py"]
     search = os.pathsep.join([str(DOCS.parent / "typings"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PTXMOTION_CACHE": str(tmp_path), "PYTHONPATH": search}
 
@@ -70,6 +70,8 @@ def test_the_image_pipeline(tmp_path: Path) -> None:
     assert lines[0] == "(20, 70) float32" and lines[-1] == "True"
     assert "  output threshold: f32 70 x 20 = point threshold(gradient, limit)" in lines
     assert "    regions: tl, tr, t, bl, br, b, l, r, body" in lines
+    lines = output("groups.py")
+    assert "edges: by_hand" in lines and "gradient -> threshold: weight 400, point-based: delta 400, phi 0" in lines
 
 
 def test_the_cheat_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,334 @@
+"""Groups of operators that one kernel computes, and where each keeps its pixels.
+
+A kernel of a group computes its results in tiles, one tile for each block of threads. An operator whose image is only
+used inside of the group is computed again wherever it is read (*inline*), or once for each tile, with the pixels around
+the tile that are needed, in shared memory (*tiled*). Tiles of neighbouring blocks overlap.
+
+Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2 (overlapped tiles).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+from .. import types as t
+from ..errors import DslError
+from .graph import Graph
+from .lowered import Options
+from .lowering import checks_of
+from .operators import Access, Image, Node
+
+__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
+
+#: Bytes of shared memory that a block may have without a special attribute of the kernel.
+SHARED_BYTES = 48 * 1024
+
+#: The most pixels of an inline operator that one pixel of a result may need, so that code stays small.
+MOST_COPIES = 1024
+
+#: How many pixels an operator may have more than an image that it reads near its own pixel.
+MOST_BEYOND = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far around the tile of a block an image is needed, in pixels. Negative numbers are possible."""
+
+    left: int = 0
+    right: int = 0
+    up: int = 0
+    down: int = 0
+
+    def around(self, window: Reach) -> Reach:
+        """What is needed of an image that is read in ``window`` around each pixel of a reader that is needed this
+        far."""
+        return Reach(self.left + window.left, self.right + window.right, self.up + window.up, self.down + window.down)
+
+    def with_(self, other: Reach) -> Reach:
+        """The smallest reach that contains both."""
+        return Reach(
+            max(self.left, other.left), max(self.right, other.right), max(self.up, other.up), max(self.down, other.down)
+        )
+
+
+@lru_cache(maxsize=4096)
+def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
+    """Where the pixels are that an access reads around a pixel of its reader, also those that an index outside of the
+    image is exchanged for. None if they are not near the pixel."""
+    extent, space = access.extent, reader.space
+    x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), options, reader)
+    y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), options, reader)
+    return None if x is None or y is None else Reach(-x[0], x[1], -y[0], y[1])
+
+
+def _offsets(
+    access: Access,
+    axis: int,
+    start: int,
+    count: int,
+    extent: tuple[int, int],
+    options: Options,
+    reader: Node[Any],
+) -> tuple[int, int] | None:
+    """The least and the greatest difference between an index that is read and the index of the reader's pixel, along
+    one axis. None if exchanged indices are not near."""
+    centre, check = access.centres[axis], checks_of(access, reader, options)[axis]
+    if centre.numerator != 1 or centre.denominator != 1:
+        return None
+    first = centre.offset + int(start) - extent[0]
+    last = centre.offset + int(start) + extent[1]
+    kind = access.boundary.kind
+    if not check or kind in ("constant", "undefined"):
+        return first, last
+    # How many pixels the reader has more than the image: the last ones read pixels that are this much farther away.
+    beyond = max(0, int(count) - int(access.image.size[axis]))
+    if kind == "repeat" or (kind != "clamp" and check.far) or beyond > MOST_BEYOND:
+        return None
+    if kind == "clamp":
+        return (min(first, -beyond) if check.high else first), (max(last, 0) if check.low else last)
+    # A mirrored pixel n pixels outside is n pixels inside at the same edge.
+    return (min(first, -last - 2 * beyond) if check.high else first), (max(last, -first) if check.low else last)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators of a graph that one kernel computes.
+
+    ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
+    threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y.
+    """
+
+    graph: Graph
+    nodes: tuple[Node[Any], ...]
+    tiled: frozenset[Node[Any]] = frozenset()
+    block: tuple[int, int] = (32, 8)
+    pixels: tuple[int, int] = (1, 1)
+
+    @property
+    def tile(self) -> tuple[int, int]:
+        """The pixels of a result that a block computes, along x and y."""
+        return self.block[0] * self.pixels[0], self.block[1] * self.pixels[1]
+
+    @cached_property
+    def stored(self) -> tuple[Node[Any], ...]:
+        """The results: images that are outputs of the graph, or are read by operators of other groups."""
+        inside, outputs = set(self.nodes), set(self.graph.outputs)
+        return tuple(
+            node
+            for node in self.nodes
+            if node in outputs or any(reader not in inside for reader in self.graph.consumers(node))
+        )
+
+    def reaches(self, options: Options) -> dict[Image[Any], Reach]:
+        """By image that near accesses read, and by node of the group: how far it is needed around the tile."""
+        found: dict[Image[Any], Reach] = dict.fromkeys(self.stored, Reach())
+        for node in reversed(self.nodes):
+            if node not in found:
+                continue  # only far accesses read it
+            for access in node.accesses:
+                window = window_of(access, node, options)
+                if window is not None:
+                    reach = found[node].around(window)
+                    found[access.image] = found[access.image].with_(reach) if access.image in found else reach
+        return found
+
+    def tile_shape(self, reach: Reach) -> tuple[int, int]:
+        """Width and height of the tile of an image that is needed this far."""
+        return self.tile[0] + reach.left + reach.right, self.tile[1] + reach.up + reach.down
+
+    def shared_bytes(self, options: Options) -> int:
+        """Bytes of shared memory of a block."""
+        reaches = self.reaches(options)
+        shapes = ((node, self.tile_shape(reaches[node])) for node in self.tiled if node in reaches)
+        return sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+
+    def copies(self, options: Options) -> dict[Node[Any], int]:
+        """By node: how many of its pixels are computed for one pixel of a result, or of a tile that needs them."""
+        inside = set(self.nodes)
+        #: By node: how often it is computed by far accesses, and by other ones.
+        far, near = dict.fromkeys(self.nodes, 0), dict.fromkeys(self.nodes, 0)
+        for node in reversed(self.nodes):
+            if node in self.tiled or node in self.stored:
+                near[node] += 1
+            for access in node.accesses:
+                image = access.image
+                if not isinstance(image, Node) or image not in inside:
+                    continue
+                width, height = access.extent.size
+                reads, is_near = width * height, window_of(access, node, options) is not None
+                far[image] += reads * (far[node] + (0 if is_near else near[node]))
+                if is_near and image not in self.tiled:
+                    near[image] += reads * near[node]
+        return {node: far[node] + near[node] for node in self.nodes}
+
+    def check(self, options: Options) -> None:
+        """Raise `DslError` if one kernel cannot compute the group."""
+        for problem in self.problems(options):
+            names = ", ".join(node.name for node in self.nodes)
+            raise DslError(f"one kernel cannot compute {names}: {problem}", self.nodes[-1].place)
+
+    def problems(self, options: Options) -> Iterator[str]:
+        """Why one kernel cannot compute the group."""
+        if any(node.operator.kind == "global" for node in self.nodes) and len(self.nodes) > 1:
+            yield "a global operator has a kernel of its own"
+            return
+        yield from self._dependences()
+        spaces = {(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in self.stored}
+        if len(spaces) > 1:
+            yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
+        if self.block[0] * self.block[1] > 1024 or min(*self.block, *self.pixels) < 1:
+            yield f"a block has 1 to 1024 threads, and a thread at least one pixel: {self.block}, {self.pixels}"
+        if not self.tiled <= set(self.nodes):
+            yield "only operators of the group can be kept in tiles"
+        elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
+            yield f"the tiles need {needed} bytes of shared memory, and a block has {SHARED_BYTES}"
+        for node, copies in self.copies(options).items():
+            if copies > MOST_COPIES:
+                yield f"{node.name} would be computed {copies} times for a pixel"
+
+    def _dependences(self) -> Iterator[str]:
+        """An operator outside of the group that is computed from the group and read by it."""
+        inside = set(self.nodes)
+        after: set[Node[Any]] = set()
+        for node in self.graph.nodes:
+            sources = [access.image for access in node.accesses]
+            if node not in inside:
+                if any(source in inside or source in after for source in sources):
+                    after.add(node)
+            elif needed := [source.name for source in sources if source in after]:
+                yield f"{node.name} needs {needed[0]}, which is computed from the group outside of it"
+
+    def __str__(self) -> str:
+        def word(node: Node[Any]) -> str:
+            where = [*(["stored"] if node in self.stored else []), *(["tiled"] if node in self.tiled else [])]
+            return f"{node.name} ({', '.join(where) or 'inline'})"
+
+        x, y = self.tile
+        return f"{', '.join(map(word, self.nodes))}; tile {x} x {y}, block {self.block[0]} x {self.block[1]}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A partition of the operators of a graph into groups, in an order in which they can be computed."""
+
+    graph: Graph
+    groups: tuple[Group, ...]
+
+    def check(self, options: Options) -> None:
+        """Raise `DslError` unless each operator is in one group, and kernels can compute the groups in this order."""
+        computed: set[Image[Any]] = set(self.graph.inputs)
+        for group in self.groups:
+            group.check(options)
+            inside = set(group.nodes)
+            for node in group.nodes:
+                if node in computed:
+                    raise DslError(f"{node.name} is in two groups", node.place)
+                missing = [a.image.name for a in node.accesses if a.image not in inside and a.image not in computed]
+                if missing:
+                    raise DslError(f"the group of {node.name} comes before that of {missing[0]}", node.place)
+            computed |= inside
+        if missing := [node.name for node in self.graph.nodes if node not in computed]:
+            raise DslError(f"no group computes {', '.join(missing)}")
+
+    def on(self, graph: Graph) -> Plan:
+        """The same plan for the graph of the same pipeline for other sizes of images."""
+        there = dict(zip(self.graph.nodes, graph.nodes, strict=True))
+        groups = tuple(
+            replace(
+                group,
+                graph=graph,
+                nodes=tuple(there[node] for node in group.nodes),
+                tiled=frozenset(there[node] for node in group.tiled),
+            )
+            for group in self.groups
+        )
+        return Plan(graph, groups)
+
+    def to_json(self) -> str:
+        """The plan as text, with the names of operators' images. `plan_from_json` reads it."""
+        groups = [
+            {
+                "nodes": [node.name for node in group.nodes],
+                "tiled": [node.name for node in group.nodes if node in group.tiled],
+                "block": list(group.block),
+                "pixels": list(group.pixels),
+            }
+            for group in self.groups
+        ]
+        return json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2) + "\n"
+
+    def __str__(self) -> str:
+        return "\n".join([f"plan of {self.graph.name}", *(f"  {group}" for group in self.groups)])
+
+
+def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
+    """The plan of a graph that `Plan.to_json` wrote, or that was edited. Raises `DslError` if it is not a legal plan of
+    this graph."""
+    by_name = {node.name: node for node in graph.nodes}
+    try:
+        document: Any = json.loads(text)
+        groups = tuple(
+            Group(
+                graph,
+                tuple(by_name[name] for name in group["nodes"]),
+                frozenset(by_name[name] for name in group["tiled"]),
+                _pair(group["block"]),
+                _pair(group["pixels"]),
+            )
+            for group in document["groups"]
+        )
+        name: object = document["pipeline"]
+    except json.JSONDecodeError as why:
+        raise DslError(f"this is not the JSON of a plan: {why}") from None
+    except KeyError as why:
+        raise DslError(f"a plan of {graph.name} has no {why}") from None
+    except (TypeError, ValueError):
+        raise DslError("a plan has an object for each group, whose block and pixels are two integers") from None
+    if name != graph.name:
+        raise DslError(f"this is a plan of {name}, not of {graph.name}")
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    for group in groups:
+        if not group.nodes or [*group.nodes] != sorted(group.nodes, key=order.__getitem__):
+            raise DslError(f"a group has operators in the order of the graph: {', '.join(by_name)}")
+    plan = Plan(graph, groups)
+    plan.check(options)
+    return plan
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    first, second = value
+    if type(first) is not int or type(second) is not int:
+        raise TypeError
+    return first, second
+
+
+def separate(graph: Graph, block: tuple[int, int] = (32, 8)) -> Plan:
+    """The plan in which each operator has a kernel of its own."""
+    return Plan(graph, tuple(Group(graph, (node,), block=block) for node in graph.nodes))
+
+
+def groups_of(graph: Graph, parts: Sequence[Sequence[Node[Any]]]) -> list[tuple[Node[Any], ...]]:
+    """The parts of a partition in an order in which they can be computed, each in the order of the graph. Raises
+    `DslError` if two parts need each other."""
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    remaining = [tuple(sorted(part, key=order.__getitem__)) for part in parts]
+    made: list[tuple[Node[Any], ...]] = []
+    computed: set[Image[Any]] = set(graph.inputs)
+    while remaining:
+        ready = [
+            part
+            for part in remaining
+            if all(a.image in computed or a.image in set(part) for node in part for a in node.accesses)
+        ]
+        if not ready:
+            names = ", ".join(node.name for part in remaining for node in part)
+            raise DslError(f"groups of {names} need each other")
+        chosen = min(ready, key=lambda part: order[part[-1]])
+        remaining.remove(chosen)
+        made.append(chosen)
+        computed |= set(chosen)
+    return made

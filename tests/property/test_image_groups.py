@@ -1,0 +1,114 @@
+"""Random image pipelines in random groups: each pixel is that of an interpreter in NumPy, or that of naive kernels if
+products and sums are contracted, and each window is where `window_of` says."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.dsl import DslError
+from ptxmotion.dsl.image import Compiled, Options
+from ptxmotion.dsl.image.borders import index_map
+from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image.graph import Graph
+from ptxmotion.dsl.image.group_lowering import lower_plan
+from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
+from ptxmotion.dsl.image.lowerings import lower
+from ptxmotion.dsl.image.operators import Access, Node
+from ptxmotion.emulator.backend import EmulatorBackend
+from random_pipelines import random_pipeline
+
+#: Pipelines without --fuzz-n, and pipelines in one test case.
+FIXED = 12
+SHARE = 2
+#: The most pixels of one operator that a pixel of a result may need, so that the emulator is fast enough.
+MOST_COPIES = 60
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
+    metafunc.parametrize("share", range(max(1, count // SHARE)))
+
+
+@pytest.mark.fuzz
+def test_groups_compute_what_numpy_computes(share: int, pytestconfig: pytest.Config) -> None:
+    for number in range(SHARE):
+        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else share * SHARE + number
+        check(seed)
+
+
+def check(seed: int) -> None:
+    made: Any
+    rng, found, nvcc = random.Random(seed), random_pipeline(seed, 2, 6), compiler()
+    for node in found.graph.nodes:
+        for access in node.accesses:
+            check_window(access, node)
+    reference: list[Any] = list(found.reference())
+    contracted = rng.random() < 0.3
+    if contracted:
+        options = Options(nvcc=nvcc, contract=True)
+        made = Compiled(lower(found.graph, "naive", options), nvcc)(
+            *found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend()
+        )
+        reference = [made] if isinstance(made, np.ndarray) else list(made)
+    for _ in range(2):
+        plan = random_plan(rng, found.graph)
+        lowered = lower_plan(plan, Options(nvcc=nvcc, contract=contracted), "plan")
+        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
+        outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
+        for got, expected in zip(outputs, reference, strict=True):
+            assert got.dtype == expected.dtype
+            same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
+            assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
+
+
+def random_plan(rng: random.Random, graph: Graph) -> Plan:
+    """Groups that were merged at random along edges, with random tiles, blocks and pixels of a thread."""
+    block = rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)])
+    pixels = rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (4, 1)])
+    parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
+    for _ in range(3 * len(parts)):
+        if len(parts) < 2:
+            break
+        first, second = rng.sample(parts, 2)
+        try:
+            merged = [[*first, *second], *(part for part in parts if part not in (first, second))]
+            for nodes in groups_of(graph, merged):
+                chosen(rng, graph, nodes, block, pixels)
+        except DslError:
+            continue
+        parts = merged
+    return Plan(graph, tuple(chosen(rng, graph, nodes, block, pixels) for nodes in groups_of(graph, parts)))
+
+
+def chosen(
+    rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...], block: tuple[int, int], pixels: tuple[int, int]
+) -> Group:
+    """A group with random tiles. Raises `DslError` if none is found."""
+    for chance in (0.5, 0.5, 1.0, 0.0):
+        tiled = frozenset(node for node in nodes if rng.random() < chance)
+        group = Group(graph, nodes, tiled, block, pixels)
+        problems = list(group.problems(Options()))
+        if not problems and max(group.copies(Options()).values()) <= MOST_COPIES:
+            return group
+    raise DslError("no such group")
+
+
+def check_window(access: Access, reader: Node[Any]) -> None:
+    """Every index that is read for every pixel of the reader is in the window, along both axes."""
+    window, extent, space = window_of(access, reader, Options()), access.extent, reader.space
+    if window is None:
+        return
+    for axis, (start, count, before, after, low, high) in enumerate(
+        (
+            (space.x0, space.width, extent.left, extent.right, -window.left, window.right),
+            (space.y0, space.height, extent.up, extent.down, -window.up, window.down),
+        )
+    ):
+        at = np.arange(count)[:, None]
+        read = np.array([[access.centres[axis](start + pixel)] for pixel in range(count)]) + np.arange(
+            -before, after + 1
+        )
+        mapped = index_map(access.boundary, read, access.image.size[axis])
+        offsets = (mapped - at)[mapped >= 0]
+        assert not offsets.size or (low <= offsets.min() and offsets.max() <= high), (access, window, axis)
