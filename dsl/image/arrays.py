@@ -57,7 +57,7 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
     """Raise `DslError` unless ``array`` holds an image of these pixels, without gaps. ``size`` is its width and
     height."""
     dtype, lanes = layout_of(pixel)
-    name = _dtype_name(array)
+    name = _dtype_name(array)  # of the other byte order, it is not the name of a type
     if name != dtype.name:
         raise DslError(f"{what} must be an array of {dtype.name}, not of {name}")
     shape = shape_of(array)
@@ -77,7 +77,7 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
 def _dtype_name(array: Any) -> str:
     if hasattr(array, "dtype"):
         return str(array.dtype).removeprefix("torch.")
-    return _dtype(array).name
+    return str(_dtype(array))
 
 
 def _dtype(array: Any) -> np.dtype[Any]:
@@ -85,7 +85,7 @@ def _dtype(array: Any) -> np.dtype[Any]:
     import numpy as np
 
     if hasattr(array, "dtype"):
-        return np.dtype(_dtype_name(array))
+        return np.dtype(_dtype_name(array) if _library(array) == "torch" else array.dtype)
     return np.dtype(array.__cuda_array_interface__["typestr"])
 
 

@@ -131,10 +131,10 @@ def _visit(node: Node[Any], order: dict[Node[Any], None], inputs: set[InputImage
 
 
 def _name(nodes: dict[Node[Any], None], taken: Sequence[str]) -> None:
-    """Give each node the name of its operator, with a number where that is taken."""
+    """Give each node whose name is taken the name of its operator with a number."""
     used = set(taken)
     for node in nodes:
-        name, number = node.operator.name, 2
+        name, number = node.name, 2
         while name in used:
             name, number = f"{node.operator.name}_{number}", number + 1
         used.add(name)

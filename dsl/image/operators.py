@@ -299,7 +299,10 @@ class Operator(Generic[T]):
             message = f"{what} has {size} pixels, but {space} are computed: write Accessor(image, boundary)"
             raise DslError(message, place)
         extent = self.body.extents.get(param.name, WindowExtent())
-        return Access(param, image, boundary, centres, extent)
+        made = Access(param, image, boundary, centres, extent)
+        if not _is_representable(made, space):
+            raise DslError(f"{what} would be read at coordinates beyond {LARGEST}", place)
+        return made
 
     @staticmethod
     def _number(param: OperatorParam, value: Any, what: str, place: Place | None) -> Number:
@@ -330,6 +333,18 @@ def _is_inside(image: Image[Any], centres: Sequence[Centre], space: IterationSpa
         centre(start) >= 0 and centre(start + count - 1) < size
         for centre, start, count, size in zip(centres, starts, counts, image.size, strict=True)
     )
+
+
+def _is_representable(access: Access, space: IterationSpace) -> bool:
+    """Whether no coordinate that is computed for an access overflows."""
+    starts, counts = (space.x0, space.y0), (space.width, space.height)
+    reach = max(access.extent.size)
+    ends = [
+        (centre, at)
+        for centre, start, count in zip(access.centres, starts, counts, strict=True)
+        for at in (start, start + count - 1)
+    ]
+    return all(abs(at) * c.numerator < 1 << 30 and abs(c(at)) + reach <= LARGEST for c, at in ends)
 
 
 def point(function: Callable[..., T]) -> Operator[T]:

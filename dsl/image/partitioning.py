@@ -1,9 +1,10 @@
 """Iteration space partitioning: one kernel with up to nine regions, each with the checks that it needs (ISP).
 
 Blocks at the left edge of an image check for indices below 0 only, blocks at the right edge for those from the width
-on, and blocks inside do not check at all; the same along y. `isp` switches by the number of the block. `isp_warp` also
+on, and blocks inside do not check at all; the same along y. `isp` switches by the number of the block. `isp_warp`
 switches by the warp along x: in a block at the left or right edge, warps that reach nothing outside take the region
-without the check. It needs blocks whose width is a multiple of 32.
+without the check. It needs blocks whose width is a multiple of 32. Listing 5 of the paper tests the block first and
+then the warp. Here one comparison of x with a multiple of 32 does both.
 
 The bounds differ from equation 2 of the paper, which rounds the numbers of blocks at the left and at the top down: with
 a window that reaches less than a block that is 0, and no block would check. They are rounded up here. A block that is
@@ -210,33 +211,20 @@ class _Kernel:
         return [*found, ("", self._columns(y.middle))]
 
     def _columns(self, row: Side) -> _Switch:
-        """The tests of columns of blocks, each with its region. The last test is empty."""
+        """The tests of columns of blocks or of warps, each with its region. The last test is empty."""
         x = self.x
-        if not x.is_split():
-            return self._columns_by_warp(row) if self.by_warp else [("", self._region(row, x.both))]
+        grain = WARP if self.by_warp else 0
+        if not x.is_split(grain):
+            return [("", self._region(row, x.both))]
         found: _Switch = []
         if x.low_end is not None:
-            test = f"block_x < {self._bound('left', x.low_blocks())}"
-            if self.by_warp:
-                test += f" and x // {WARP} < {self._bound('left_warps', x.low_blocks(WARP))}"
-            found.append((test, self._region(row, x.low)))
+            # The bound is a multiple of a warp, so that all threads of a warp take the same region.
+            bound = self._bound("left", x.low_blocks(grain) * (grain or 1))
+            found.append((f"{'x' if grain else 'block_x'} < {bound}", self._region(row, x.low)))
         if x.high_start is not None:
-            test = f"block_x >= {self._bound('right', x.high_block())}"
-            if self.by_warp:
-                test += f" and x // {WARP} >= {self._bound('right_warps', x.high_block(WARP))}"
-            found.append((test, self._region(row, x.high)))
+            bound = self._bound("right", x.high_block(grain) * (grain or 1))
+            found.append((f"{'x' if grain else 'block_x'} >= {bound}", self._region(row, x.high)))
         return [*found, ("", self._region(row, x.middle))]
-
-    def _columns_by_warp(self, row: Side) -> _Switch:
-        """The columns where some block is at both edges: by warps only, unless some warp is at both edges."""
-        x = self.x
-        if not x.is_split(WARP):
-            return [("", self._region(row, x.both))]
-        return [
-            (f"x // {WARP} < {self._bound('left_warps', x.low_blocks(WARP))}", self._region(row, x.low)),
-            (f"x // {WARP} >= {self._bound('right_warps', x.high_block(WARP))}", self._region(row, x.high)),
-            ("", self._region(row, x.middle)),
-        ]
 
     @staticmethod
     def _lines(rows: Sequence[tuple[str, _Switch]], store: Store) -> list[str]:

@@ -229,8 +229,8 @@ def reachable(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 STARTS = [
-    *("", "ptx", "analysis", "transforms", "contract", "dsl", "toolchain", "harness", "runtime", "programs"),
-    *("compiler", "cli"),
+    *("", "ptx", "analysis", "transforms", "contract", "dsl", "dsl.image", "toolchain", "harness", "runtime"),
+    *("programs", "compiler", "cli"),
 ]
 
 

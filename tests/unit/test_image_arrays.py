@@ -146,6 +146,9 @@ def test_arrays_of_other_libraries() -> None:
     off = OtherArray({**interface, "data": (address - address % 16 + 4, False)})
     with pytest.raises(DslError, match="is not aligned to the 16 bytes that float4 needs"):
         check_array(off, vector, "image src")
+    swapped = OtherArray({**interface, "typestr": ">f4"})
+    with pytest.raises(DslError, match="must be an array of float32, not of >f4"):
+        check_array(swapped, vector, "image src")
     gaps = OtherArray({**interface, "shape": (4, 5), "strides": (320, 32)})
     with pytest.raises(DslError, match="has gaps"):
         check_array(gaps, F32, "image src")

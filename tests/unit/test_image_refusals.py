@@ -1,6 +1,7 @@
 """Each error of an operator or a pipeline is at the line of the user's file."""
 
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -185,6 +186,14 @@ def wrong_scale(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, scale=0))
 
 
+def far_away(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, offset=(1 << 29, 0)))
+
+
+def large_products(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, scale=Fraction(63, 64)), space=IterationSpace(1 << 25, 1))
+
+
 CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (wrong_argument_count, "middle takes 1 arguments, not 2"),
     (
@@ -201,6 +210,8 @@ CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (wrong_constant, "256 is not a value of u8"),
     (wrong_components, "the constant of this boundary has 2 components, and float4 has 4"),
     (wrong_scale, "a scale is positive"),
+    (far_away, "argument src of middle would be read at coordinates beyond 268435456"),
+    (large_products, "argument src of middle would be read at coordinates beyond"),
 ]
 
 
