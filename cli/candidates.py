@@ -180,9 +180,12 @@ def _passes(words: Sequence[str], item: str) -> Values:
 
 
 def _variants(words: Sequence[str], item: str) -> Values:
+    from ..dsl.image import LOWERINGS
+
     levels = [(f"-{name}", text) for name, text in _passes(words, "") if re.fullmatch(r"O\d", name)]
     fused = [("kf_trad", "the fused program"), ("kfcm", "the fused program")]
-    return [*levels, *fused, ("O3", "the output of nvcc"), ("thesis", "every method of the thesis")]
+    lowered = [(f"lowering:{name}", "of an image pipeline") for name in LOWERINGS]
+    return [*levels, *fused, *lowered, ("O3", "the output of nvcc"), ("thesis", "every method of the thesis")]
 
 
 def _programs(words: Sequence[str], item: str) -> Values:

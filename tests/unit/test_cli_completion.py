@@ -50,6 +50,7 @@ def texts(*words: str) -> list[str]:
         ("bench run pathf", ["pathfinder"]),
         ("bench list cuda_samples/F", ["cuda_samples/FDTD3d"]),
         ("bench run --variant -O1 --variant=kf", ["--variant=kf_trad", "--variant=kfcm"]),
+        ("bench run gaussian3x3 --variant lowering:isp+", ["lowering:isp+m"]),
         ("bench compare a b --fail-on=slower,inv", ["--fail-on=slower,invalid"]),
         ("bench export r.json --format c", ["csv"]),
         ("opt --alias=r", ["--alias=restrict"]),
