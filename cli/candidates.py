@@ -197,6 +197,20 @@ def _programs(words: Sequence[str], item: str) -> Values:
     return [(name if is_short else fullname, text) for fullname, name, text in found]
 
 
+def _pipelines(words: Sequence[str], item: str) -> Values:
+    """The programs of the suite image."""
+    from ..suites.registry import benchmarks
+
+    is_full = item.startswith("image/")
+    return [(each.fullname if is_full else each.name, each.description) for each in benchmarks("image")]
+
+
+def _lowerings(words: Sequence[str], item: str) -> Values:
+    from ..dsl.image import LOWERINGS
+
+    return [(name, "") for name in LOWERINGS]
+
+
 def _programs_and_suites(words: Sequence[str], item: str) -> Values:
     from ..suites.registry import suites
 
@@ -279,6 +293,8 @@ _KNOWN: dict[str, tuple[str, _Find]] = {
     "--program": (VALUES, _nothing),
     "--size": (VALUES, _sizes),
     "PROGRAM": (MIXED, _programs),
+    "PIPELINE": (MIXED, _pipelines),
+    "LOWERING": (VALUES, _lowerings),
     "NAME": (MIXED, _programs_and_suites),
     "SPEC": (MIXED, _variants),
     "SM": (VALUES, _targets),
@@ -287,4 +303,4 @@ _KNOWN: dict[str, tuple[str, _Find]] = {
 }
 
 #: Placeholders of values that are not known: numbers and free texts. What is in no table is a file.
-_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P%".split())
+_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P% [NAME=]WxH XxY".split())

@@ -24,7 +24,7 @@ __all__ = ["check_lowerings", "lowered_modules"]
 def check_lowerings(benchmark: Benchmark, variants: Sequence[Variant]) -> None:
     """Raise `BadRequest` for a lowering of a program that is no image pipeline."""
     for variant in variants:
-        if variant.lowering and benchmark.lowered is None:
+        if variant.lowering and benchmark.pipeline is None:
             raise BadRequest(
                 f"variant '{variant.id}': {benchmark.fullname} is no image pipeline, so it has no lowerings"
             )
@@ -32,8 +32,12 @@ def check_lowerings(benchmark: Benchmark, variants: Sequence[Variant]) -> None:
 
 def lowered_modules(benchmark: Benchmark, lowering: str, data: Mapping[str, Any], nvcc: Nvcc) -> dict[str, str]:
     """The modules of the program by a lowering, for the size of these data. Raises `DslError`."""
-    assert benchmark.lowered is not None, benchmark.fullname
+    from ..dsl.image import Options, lower
+
+    pipeline = benchmark.pipeline
+    assert pipeline is not None, benchmark.fullname
+    sizes = {name: (int(data[f"{name}_width"]), int(data[f"{name}_height"])) for name in pipeline.images}
     chosen = replace(nvcc, flags=(*nvcc.flags, *benchmark.flags))
-    host = benchmark.lowered(lowering, data, chosen).host
+    host = lower(pipeline.graph(sizes=sizes), lowering, Options(nvcc=chosen)).program(any_size=True).host
     modules = {name: kernel.ptx(chosen) for name, kernel in host.kernels.items()}
     return {**modules, HOST: host_module(host.to_python(), replaces_all=True)}

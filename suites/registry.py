@@ -27,7 +27,7 @@ from ..spelling import did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..dsl import Nvcc
+    from ..dsl.image import Pipeline
 
 __all__ = [
     "ENTRY_POINTS",
@@ -100,8 +100,8 @@ class Benchmark:
     #: makes the benchmark with another program.
     choices: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     choose: Callable[..., Benchmark] | None = None
-    #: The program by another lowering of its image pipeline, such as ``isp``, for the size of these data.
-    lowered: Callable[[str, Data, Nvcc], Program[...]] | None = None
+    #: The image pipeline whose naive lowering the program is. The data have the sizes of its images, as ``src_width``.
+    pipeline: Pipeline[..., Any] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.sizes) - set(SIZES)

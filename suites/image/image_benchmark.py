@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...dsl import types as t
 from ...dsl.host_program import HostProgram
-from ...dsl.image import Boundary, Graph, Options, Pipeline, lower
+from ...dsl.image import Boundary, Graph, Pipeline, lower
 from ...dsl.image.windows import layout_of
 from ...dsl.program import Program
 from ..registry import EXACT, Benchmark, Tolerance
@@ -22,7 +22,6 @@ from ..registry import EXACT, Benchmark, Tolerance
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ...dsl import Nvcc
 
 __all__ = ["BOUNDARIES", "Filter", "Pixels", "image_benchmark", "ulps"]
 
@@ -98,7 +97,7 @@ class _Maker:
             work=self.work,
             choices={"boundary": tuple(BOUNDARIES)} if one.has_boundary else {},
             choose=self.with_boundary if one.has_boundary else None,
-            lowered=self.lowered,
+            pipeline=self.pipeline,
         )
 
     def with_boundary(self, boundary: str) -> Benchmark:
@@ -110,11 +109,6 @@ class _Maker:
 
     def graph(self, width: int, height: int) -> Graph:
         return self.pipeline.graph(width, height)
-
-    def lowered(self, lowering: str, data: Mapping[str, Any], nvcc: Nvcc) -> Program[...]:
-        """The program by another lowering, for the size of the data."""
-        graph = self.graph(data["src_width"], data["src_height"])
-        return lower(graph, lowering, Options(nvcc=nvcc)).program(any_size=True)
 
     def make_data(self, size: str, seed: int) -> dict[str, Any]:
         import numpy as np

@@ -73,6 +73,19 @@ def run(data: host[f32], n: i32) -> None:
 """
 
 
+EDGES = """from ptxmotion.dsl import f32
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline
+
+@local((3, 3))
+def across(src: Window[f32]) -> f32:
+    return src[1, 0] - src[-1, 0]
+
+@pipeline
+def edges(src: Image[f32]) -> Image[f32]:
+    return across(Accessor(src, Boundary.CLAMP))
+"""
+
+
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """The parser of each verb, and of each action of a verb, by its name."""
     yield from _below(build_parser(), "")
@@ -127,6 +140,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "scale.ptx").write_text(SCALE.replace("NAME", "scale"))
     (tmp_path / "kernel.cu").write_text(KERNEL)
     (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "edges.py").write_text(EDGES)
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n\n\ndef launches(seed):\n"
         "    x = np.arange(64, dtype=np.float32) + seed\n"
