@@ -303,4 +303,4 @@ _KNOWN: dict[str, tuple[str, _Find]] = {
 }
 
 #: Placeholders of values that are not known: numbers and free texts. What is in no table is a file.
-_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P% [NAME=]WxH XxY".split())
+_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P% [NAME=]WxH XxY NAME=VALUE".split())

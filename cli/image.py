@@ -21,12 +21,22 @@ PIPELINE is FILE.py:NAME, a FILE.py with one @pipeline, or the name of a program
 examples:
   ptxmotion image show harris
   ptxmotion image show image/sobel --lowering=isp --size 4096x4096 -o sobel.svg
+  ptxmotion image run sobel in.png -o out.png
 """
 
 _SHOW = """\
 examples:
   ptxmotion image show gaussian5x5
   ptxmotion image show edges.py:edges --lowering=isp+m --size 1920x1080 -o edges.svg
+"""
+
+_RUN = """\
+Pixels of u8, u16 and f32 are grey, those of uchar4 and float4 have colours; f32 and float4 are from 0 to 1. Results of
+reductions are printed.
+
+examples:
+  ptxmotion image run edges.py:edges in.png -o out.png
+  ptxmotion image run unsharp in.png --number amount=2.5 --backend=emulator -o out.png
 """
 
 
@@ -44,6 +54,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
     )
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
+    text = "run a pipeline on pictures"
+    each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
+    _add_pipeline(each)
+    each.add_argument("pictures", nargs="+", metavar="PICTURE", help="a file for each image that the pipeline takes")
+    each.add_argument(
+        "-o", dest="outputs", action="append", metavar="FILE", help="write a result, a picture; once for each result"
+    )
+    each.add_argument(
+        "--number",
+        action="append",
+        type=_number,
+        metavar="NAME=VALUE",
+        help="a number that the pipeline takes; may be repeated (default: those of the program of the suite)",
+    )
+    each.add_argument(
+        "--backend",
+        choices=("auto", "cuda", "emulator"),
+        help="the GPU or the emulator (default: the GPU if there is one)",
+    )
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -76,9 +105,22 @@ def _size(text: str) -> tuple[str, tuple[int, int]]:
     return name, _pair(size)
 
 
+def _number(text: str) -> tuple[str, float]:
+    """The argparse type of ``--number``.
+
+    >>> _number("amount=2.5"), _number("limit=3")
+    (('amount', 2.5), ('limit', 3))
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name, int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number with its name, such as limit=0.5") from None
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
-    return _show(arguments)
+    return _show(arguments) if arguments.action == "show" else _run(arguments)
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -107,7 +149,6 @@ def _show(arguments: argparse.Namespace) -> int:
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:
     """The pipeline by the chosen lowering, for these sizes."""
     from ..dsl.image import LOWERINGS, Options, lower
-    from ..dsl.image.compiling import compiler
     from ..spelling import did_you_mean
 
     lowering = arguments.lowering or "naive"
@@ -116,5 +157,67 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
         usage_error(f"--lowering: there is no lowering '{lowering}'{similar}; there are {', '.join(LOWERINGS)}")
     graph = found.pipeline.graph(sizes=sizes)
     # Only a lowering with a model compiles kernels.
-    nvcc = compiler(found.flags) if lowering.endswith("+m") else None
+    nvcc = _compiler(found) if lowering.endswith("+m") else None
     return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from ..dsl.image.execution import Compiled
+    from ..dsl.image.operators import ImageType, Node
+    from ..harness.machine import choose
+    from ..programs.image_pipelines import find_pipeline
+    from .files import Outputs
+    from .outcome import say
+    from .pictures import check_pixel, picture_file, read_picture
+
+    found = find_pipeline(arguments.pipeline)
+    pipeline = found.pipeline
+    if len(arguments.pictures) != len(pipeline.images):
+        usage_error(f"{pipeline.name} takes a picture for each of {', '.join(pipeline.images)}")
+    numbers = _numbers(found, dict(arguments.number or ()))
+    pixels = {name: str(type.pixel) for name, type in pipeline.params.items() if isinstance(type, ImageType)}
+    for name, pixel in pixels.items():
+        check_pixel(pixel, f"image {name} of {pipeline.name}")
+    images = [read_picture(path, pixels[name]) for name, path in zip(pipeline.images, arguments.pictures, strict=True)]
+    sizes = {name: (image.shape[1], image.shape[0]) for name, image in zip(pipeline.images, images, strict=True)}
+    lowered = _lowered(found, sizes, arguments)
+    drawn = [node for node in lowered.graph.outputs if node.operator.kind != "global"]
+    paths = list(arguments.outputs or ())
+    if len(paths) != len(drawn):
+        names = ", ".join(node.name for node in drawn) or "none"
+        usage_error(f"-o: a file for each result that is a picture: {names}; {len(paths)} are given")
+    for node in drawn:
+        check_pixel(str(node.pixel), f"the result {node.name} of {pipeline.name}")
+    machine, _, why = choose(arguments.backend or "auto", False)
+    say(why)
+    compiled = Compiled(lowered, _compiler(found))
+    made: Any = compiled(*images, *numbers, backend=machine.open())
+    several: list[Any] = [made] if len(lowered.graph.outputs) == 1 else list(made)
+    results: dict[Node[Any], Any] = dict(zip(lowered.graph.outputs, several, strict=True))
+    outputs = Outputs()
+    for path, node in zip(paths, drawn, strict=True):
+        outputs.add(path, picture_file(path, results[node], str(node.pixel)))
+    outputs.commit()
+    for node, result in results.items():
+        if node not in drawn:
+            print(f"{node.name}: {' '.join(str(value) for value in result.reshape(-1).tolist())}")
+    return FINE
+
+
+def _compiler(found: FoundPipeline) -> Any:
+    from ..dsl.image.compiling import compiler
+
+    return compiler(found.flags)
+
+
+def _numbers(found: FoundPipeline, given: Mapping[str, float]) -> list[Any]:
+    """The numbers that a pipeline takes, in its order."""
+    wanted = [name for name in found.pipeline.params if name not in found.pipeline.images]
+    if unknown := sorted(given.keys() - set(wanted)):
+        usage_error(
+            f"--number: {found.pipeline.name} has no number '{unknown[0]}'; it has {', '.join(wanted) or 'none'}"
+        )
+    values = {**found.numbers, **given}
+    if missing := [name for name in wanted if name not in values]:
+        usage_error(f"{found.pipeline.name} takes the number {missing[0]}: --number {missing[0]}=VALUE")
+    return [values[name] for name in wanted]

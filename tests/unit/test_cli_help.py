@@ -141,6 +141,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "kernel.cu").write_text(KERNEL)
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "edges.py").write_text(EDGES)
+    (tmp_path / "in.png").write_bytes(b"P5 4 3 255\n" + bytes(range(12)))  # a PGM file: names of inputs do not matter
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n\n\ndef launches(seed):\n"
         "    x = np.arange(64, dtype=np.float32) + seed\n"
@@ -192,6 +193,8 @@ def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) 
             continue
         # What follows several spaces is an explanation.
         command = re.split(r"\s{2,}\(", line)[0]
+        if "image run" in line:
+            pytest.importorskip("PIL")
         if "plots" in line:
             pytest.importorskip("matplotlib")
         if name == "bench" and "compare" in command:

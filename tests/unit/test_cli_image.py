@@ -1,10 +1,14 @@
-"""`ptxmotion image`: what it prints and draws, and its refusals."""
+"""`ptxmotion image`: what it prints, draws and computes, and its refusals."""
 
 import re
+import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from ptxmotion.cli import main
 from ptxmotion.cli.pipeline_picture import draw_pipeline, parts_of_axis
 from ptxmotion.dsl.image import Options, lower
@@ -107,3 +111,114 @@ def test_refusals(file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     ):
         assert main(["image", "show", *words]) == code, words
         assert message in capfd.readouterr().err, words
+
+
+# --- image run ----------------------------------------------------------------------------------------------------
+
+KINDS = """from ptxmotion.dsl import f32, float4, i32, u8, u16, uchar4
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, maximum, pipeline, point
+
+@local((3, 1))
+def right(src: Window[uchar4]) -> uchar4:
+    return src[1, 0]
+
+@point
+def half(a: u16) -> u16:
+    return a // 2
+
+@point
+def times(a: f32, factor: f32) -> f32:
+    return a * factor
+
+@point
+def swapped(a: float4) -> float4:
+    return float4(a.z, a.y, a.x, a.w)
+
+@point
+def wide(a: u8) -> i32:
+    return i32(a)
+
+@pipeline
+def moved(src: Image[uchar4]) -> Image[uchar4]:
+    return right(Accessor(src, Boundary.REPEAT))
+
+@pipeline
+def halved(src: Image[u16]) -> Image[u16]:
+    return half(src)
+
+@pipeline
+def brighter(src: Image[f32], factor: f32):
+    made = times(src, factor)
+    return made, maximum(f32)(made)
+
+@pipeline
+def swap(src: Image[float4]) -> Image[float4]:
+    return swapped(src)
+
+@pipeline
+def widened(src: Image[u8]) -> Image[i32]:
+    return wide(src)
+"""
+
+
+@pytest.fixture
+def kinds(tmp_path: Path) -> str:
+    path = tmp_path / "kinds.py"
+    path.write_text(KINDS)
+    return str(path)
+
+
+def run_on(kinds: str, name: str, array: NDArray[Any], *more: str) -> NDArray[Any]:
+    """The picture that a pipeline makes of an array."""
+    pillow = pytest.importorskip("PIL.Image")
+    folder = Path(kinds).parent
+    pillow.fromarray(array).save(folder / "in.png")
+    words = ["image", "run", f"{kinds}:{name}", str(folder / "in.png"), "--backend=emulator", *more]
+    assert main([*words, "-o", str(folder / "out.png")]) == 0
+    return np.asarray(pillow.open(folder / "out.png"))
+
+
+def test_run_on_pictures_of_each_kind(kinds: str, capfd: pytest.CaptureFixture[str]) -> None:
+    numbers = np.random.default_rng(0)
+    colours = numbers.integers(0, 256, (5, 40, 4), np.uint8)
+    assert np.array_equal(run_on(kinds, "moved", colours, "--lowering=isp"), np.roll(colours, -1, axis=1))
+    assert np.array_equal(run_on(kinds, "swap", colours), colours[:, :, [2, 1, 0, 3]])
+    opaque = run_on(kinds, "moved", colours[:, :, :3])
+    assert np.array_equal(opaque[:, :, :3], np.roll(colours[:, :, :3], -1, axis=1)) and (opaque[:, :, 3] == 255).all()
+    deep = numbers.integers(0, 1 << 16, (4, 6)).astype(np.uint16)
+    assert np.array_equal(run_on(kinds, "halved", deep), deep // 2)
+    grey = np.array([[0, 10, 100, 200]], np.uint8)
+    assert run_on(kinds, "halved", grey).tolist() == [[value * 257 // 2 for value in grey[0].tolist()]]
+    capfd.readouterr()
+    assert run_on(kinds, "brighter", grey, "--number=factor=2").tolist() == [[0, 20, 200, 255]], "cut off"
+    assert float(capfd.readouterr().out.partition(": ")[2]) == pytest.approx(400 / 255)
+
+
+def test_refusals_of_run(kinds: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    picture, text = str(tmp_path / "a.png"), tmp_path / "text.png"
+    pillow.fromarray(np.zeros((2, 3), np.uint8)).save(picture)
+    text.write_text("no picture")
+    out = ["-o", str(tmp_path / "out.png")]
+    for words, code, message in (
+        ([f"{kinds}:halved", picture, picture, *out], 2, "halved takes a picture for each of src"),
+        ([f"{kinds}:halved", picture], 2, "a file for each result that is a picture: half; 0 are given"),
+        ([f"{kinds}:brighter", picture, *out], 2, "brighter takes the number factor: --number factor=VALUE"),
+        ([f"{kinds}:halved", picture, *out, "--number=factor=1"], 2, "halved has no number 'factor'; it has none"),
+        ([f"{kinds}:halved", picture, *out, "--number=factor"], 2, "'factor' is not a number with its name"),
+        ([f"{kinds}:widened", picture, *out], 2, "the result wide of widened has pixels of i32, and pictures have u8"),
+        ([f"{kinds}:halved", str(text), *out], 3, "text.png: error: this is no picture that Pillow reads"),
+        ([f"{kinds}:halved", str(tmp_path / "none.png"), *out], 3, "No such file"),
+        ([f"{kinds}:halved", picture, "-o", str(tmp_path / "out.what")], 2, "no format of pictures by this name"),
+    ):
+        assert main(["image", "run", *words, "--backend=emulator"]) == code, words
+        assert message in capfd.readouterr().err, words
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_run_without_pillow(
+    kinds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    assert main(["image", "run", f"{kinds}:halved", str(tmp_path / "a.png"), "-o", "out.png"]) == 4
+    assert "install it with: python -m pip install 'ptxmotion[pictures]'" in capfd.readouterr().err
