@@ -43,6 +43,7 @@ VERBS: dict[str, str] = {
     "verify": "check a PTX file, compare the results of two, or check parsing and printing of a folder",
     "emulate": "run a kernel on the emulator",
     "fuse": "fuse the kernel launches of a host program",
+    "image": "show how an image pipeline is lowered, or run it on pictures",
     "nvcc": "run nvcc and optimize the PTX that it compiles",
     "run": "run a program and optimize the PTX that it loads",
     "bisect": "find the kernel and the rewrite that change the result of a program",

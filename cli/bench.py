@@ -109,8 +109,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         action="append",
         type=_sweep,
         metavar="NAME=LIST",
-        help="run with each of these values of a parameter of the data, as in n=1k,1M (k, M, G are powers of 1000; Ki, "
-        "Mi, Gi of 1024); may be repeated",
+        help="run with each of these values of a parameter, as in n=1k,1M (k, M, G are powers of 1000; Ki, Mi, Gi of "
+        "1024) or boundary=clamp,mirror; may be repeated",
     )
     what.add_argument(
         "--variant",
@@ -118,7 +118,8 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         metavar="SPEC",
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
-        "REV@SPEC (the optimizer of a git revision), or thesis (every method of the thesis). NAME=SPEC gives it a "
+        "REV@SPEC (the optimizer of a git revision), thesis (every method of the thesis), or, for image pipelines, "
+        "lowering:NAME (isp, isp_warp, isp+m). NAME=SPEC gives it a "
         "name. SPEC+contract adds versions of kernels for launches with known facts. SPEC+graph launches it as a CUDA "
         "graph",
     )
@@ -180,17 +181,25 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 _FACTORS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
 
-def _sweep(text: str) -> tuple[str, list[int]]:
-    """The argparse type of ``--param``: the name of a parameter, and its values.
+def _sweep(text: str) -> tuple[str, list[int | str]]:
+    """The argparse type of ``--param``: the name of a parameter, and its values, which are numbers or words.
 
-    >>> _sweep("n=1k,2Mi")
-    ('n', [1000, 2097152])
+    >>> _sweep("n=1k,2Mi"), _sweep("boundary=clamp")
+    (('n', [1000, 2097152]), ('boundary', ['clamp']))
     """
     name, _, values = text.partition("=")
-    found = [re.fullmatch(r"(\d+)([A-Za-z]*)", each) for each in values.split(",")]
-    if not name.isidentifier() or not all(each is not None and each[2] in _FACTORS for each in found):
+    made = [_value(each) for each in values.split(",")]
+    if not name.isidentifier() or None in made:
         raise argparse.ArgumentTypeError(f"'{text}' is not a parameter with values such as n=1k,1M")
-    return name, [int(each[1]) * _FACTORS[each[2]] for each in found if each is not None]
+    return name, [each for each in made if each is not None]
+
+
+def _value(text: str) -> int | str | None:
+    """A number with its unit, or a word; None for other text."""
+    number = re.fullmatch(r"(\d+)([A-Za-z]*)", text)
+    if number is not None:
+        return int(number[1]) * _FACTORS[number[2]] if number[2] in _FACTORS else None
+    return text if text.isidentifier() else None
 
 
 def _add_comparison(parser: argparse.ArgumentParser) -> None:

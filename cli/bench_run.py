@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..spelling import did_you_mean
 from .fail_on import exit_code, failing, thresholds
 from .outcome import BAD_INPUT, DIFFERENT, FINE, MISSING, CommandError, say, usage_error, warn
 
@@ -72,6 +73,7 @@ def _on_machine(
 ) -> int:
     from ..programs.bench_session import run_once, tasks_of
     from ..programs.bench_sites import site
+    from ..programs.lowered_variants import check_lowerings
     from ..programs.tasks import SuiteWork, sweep
     from ..programs.variants import Variants
 
@@ -85,6 +87,7 @@ def _on_machine(
         for benchmark, _ in programs:
             if size not in benchmark.sizes:
                 usage_error(f"{benchmark.fullname} has no size '{size}'; there are {', '.join(benchmark.sizes)}")
+            check_lowerings(benchmark, variants)
         sweeps = _sweeps(arguments, [benchmark for benchmark, _ in programs])
         names = [
             SuiteWork(benchmark.fullname, size, file, values).fullname
@@ -108,15 +111,25 @@ def _on_machine(
     return _conclude(result, fails)
 
 
-def _sweeps(arguments: argparse.Namespace, programs: Sequence[Benchmark]) -> dict[str, list[int]]:
-    """The values of each parameter of ``--param``. Raises `CommandError` for one that no program has."""
-    sweeps: dict[str, list[int]] = {}
+def _sweeps(arguments: argparse.Namespace, programs: Sequence[Benchmark]) -> dict[str, list[int | str]]:
+    """The values of each parameter of ``--param``. Raises `CommandError` for one that no program has, and for values
+    that a program does not take."""
+    sweeps: dict[str, list[int | str]] = {}
     for name, values in arguments.param or ():
         sweeps[name] = list(dict.fromkeys([*sweeps.get(name, []), *values]))
-    for name in sweeps:
-        if not any(name in each.parameters for each in programs):
-            known = sorted({each for program in programs for each in program.parameters})
+    for name, values in sweeps.items():
+        own = [each for each in programs if name in each.parameters or name in each.choices]
+        if not own:
+            known = sorted({each for program in programs for each in (*program.parameters, *program.choices)})
             usage_error(f"--param: no program has a parameter '{name}'; there are {', '.join(known) or 'none'}")
+        for program in own:
+            for value in values:
+                if name in program.parameters and isinstance(value, str):
+                    usage_error(f"--param: '{name}' of {program.fullname} is a number, not '{value}'")
+                if name in program.choices and value not in program.choices[name]:
+                    similar = did_you_mean(str(value), program.choices[name])
+                    known = ", ".join(program.choices[name])
+                    usage_error(f"--param: '{value}' is no {name} of {program.fullname}{similar}; there are {known}")
     return sweeps
 
 

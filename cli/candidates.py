@@ -180,9 +180,12 @@ def _passes(words: Sequence[str], item: str) -> Values:
 
 
 def _variants(words: Sequence[str], item: str) -> Values:
+    from ..dsl.image import LOWERINGS
+
     levels = [(f"-{name}", text) for name, text in _passes(words, "") if re.fullmatch(r"O\d", name)]
     fused = [("kf_trad", "the fused program"), ("kfcm", "the fused program")]
-    return [*levels, *fused, ("O3", "the output of nvcc"), ("thesis", "every method of the thesis")]
+    lowered = [(f"lowering:{name}", "of an image pipeline") for name in LOWERINGS]
+    return [*levels, *fused, *lowered, ("O3", "the output of nvcc"), ("thesis", "every method of the thesis")]
 
 
 def _programs(words: Sequence[str], item: str) -> Values:
@@ -192,6 +195,20 @@ def _programs(words: Sequence[str], item: str) -> Values:
     found = [(each.fullname, each.name, each.description) for each in benchmarks()]
     is_short = not any(fullname.startswith(item) for fullname, _, _ in found)
     return [(name if is_short else fullname, text) for fullname, name, text in found]
+
+
+def _pipelines(words: Sequence[str], item: str) -> Values:
+    """The programs of the suite image."""
+    from ..suites.registry import benchmarks
+
+    is_full = item.startswith("image/")
+    return [(each.fullname if is_full else each.name, each.description) for each in benchmarks("image")]
+
+
+def _lowerings(words: Sequence[str], item: str) -> Values:
+    from ..dsl.image import LOWERINGS
+
+    return [(name, "") for name in LOWERINGS]
 
 
 def _programs_and_suites(words: Sequence[str], item: str) -> Values:
@@ -276,6 +293,8 @@ _KNOWN: dict[str, tuple[str, _Find]] = {
     "--program": (VALUES, _nothing),
     "--size": (VALUES, _sizes),
     "PROGRAM": (MIXED, _programs),
+    "PIPELINE": (MIXED, _pipelines),
+    "LOWERING": (VALUES, _lowerings),
     "NAME": (MIXED, _programs_and_suites),
     "SPEC": (MIXED, _variants),
     "SM": (VALUES, _targets),
@@ -284,4 +303,4 @@ _KNOWN: dict[str, tuple[str, _Find]] = {
 }
 
 #: Placeholders of values that are not known: numbers and free texts. What is in no table is a file.
-_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P%".split())
+_FREE = frozenset("N S P% REGEX SECONDS BYTES OPTIONS X[,Y[,Z]] K1,K2 REGEX=P% [NAME=]WxH XxY NAME=VALUE".split())

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-
     from ..ptx import Kernel, Module
     from ..transforms.passes import Pass
 

@@ -79,7 +79,7 @@ def tasks_of(
     maker: Variants,
     arch: str | None,
     info: Mapping[str, Any],
-    sweeps: Mapping[str, Sequence[int]] | None = None,
+    sweeps: Mapping[str, Sequence[int | str]] | None = None,
 ) -> list[Task]:
     """The tasks of each program. ``programs`` are pairs of a Benchmark and its file; ``info`` describes the machine.
     ``sweeps`` are values of parameters; a program has a task for each combination of them.

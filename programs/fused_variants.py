@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..transforms.kernel_fusion.pairs import Fuser
     from ..transforms.kernel_fusion.plan import FusedProgram
 
-__all__ = ["FUSIONS", "HOST", "fused_modules", "host_of", "modules_of"]
+__all__ = ["FUSIONS", "HOST", "fused_modules", "host_module", "host_of", "modules_of"]
 
 #: The variants that this module makes, by the strategy of `fuse`.
 FUSIONS: tuple[Strategy, ...] = ("kf_trad", "kfcm")
@@ -26,6 +26,8 @@ FUSIONS: tuple[Strategy, ...] = ("kf_trad", "kfcm")
 HOST = "host program"
 _HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 _COMMENT = "//| "
+#: A line of the host module: the program has no kernel of the benchmark, even if the names are equal.
+_REPLACES_ALL = "// every kernel is in the modules\n"
 
 
 def fused_modules(
@@ -62,8 +64,14 @@ def modules_of(fused: FusedProgram, plain: Mapping[str, str]) -> dict[str, str]:
         return dict(plain)
     kernels = fused.host.kernels.items()
     modules = {name if fused.is_fused(kernel) else kernel.name: fused.ptx(kernel) for name, kernel in kernels}
-    text = "".join(f"{_COMMENT}{line}\n" for line in fused.host.to_python().splitlines())
-    return {**modules, HOST: _HEAD + text}
+    return {**modules, HOST: host_module(fused.host.to_python())}
+
+
+def host_module(program: str, *, replaces_all: bool = False) -> str:
+    """The module that holds the text of a host program. ``replaces_all``: each of its kernels is a module of the arm;
+    without it, a kernel with the name of one of the benchmark is that kernel."""
+    lines = "".join(f"{_COMMENT}{line}\n" for line in program.splitlines())
+    return _HEAD + (_REPLACES_ALL if replaces_all else "") + lines
 
 
 def host_of(benchmark: Benchmark, modules: Mapping[str, str]) -> tuple[HostProgram, Callable[[AnyKernel], str]]:
@@ -73,10 +81,10 @@ def host_of(benchmark: Benchmark, modules: Mapping[str, str]) -> tuple[HostProgr
         return host, lambda kernel: modules[kernel.name]
     from ..dsl import program_from_text, ptx_source
 
-    original = {kernel.name for kernel in host.kernels.values()}
+    original = {kernel.name for kernel in host.kernels.values() if _REPLACES_ALL not in modules[HOST]}
     fused = {name: ptx_source(text) for name, text in modules.items() if name != HOST and name not in original}
     lines = modules[HOST].splitlines()
     text = "\n".join(line.removeprefix(_COMMENT) for line in lines if line.startswith(_COMMENT)) + "\n"
-    program = program_from_text(text, {**host.namespace, **fused}, f"<{benchmark.fullname}, fused>")
+    program = program_from_text(text, {**host.namespace, **fused}, f"<{benchmark.fullname}, changed>")
     ptx_of_fused: dict[AnyKernel, str] = {kernel: kernel.text for kernel in fused.values()}
     return program, lambda kernel: ptx_of_fused[kernel] if kernel in ptx_of_fused else modules[kernel.name]

@@ -20,7 +20,7 @@ from ..spelling import did_you_mean
 from ..suites.registry import Benchmark, error_in_file, find
 from .errors import BadInput, BadRequest
 
-__all__ = ["FoundProgram", "find_program"]
+__all__ = ["FoundProgram", "find_program", "load_file"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def find_program(source: str, name: str) -> FoundProgram:
 
 def _programs_of(file: Path) -> dict[str, FoundProgram]:
     """The programs of a Python file by name. Of a program with a Benchmark, it has that, too."""
-    values = list(vars(_load(file)).values())
+    values = list(vars(load_file(file)).values())
     programs: dict[str, FoundProgram] = {}
     for each in values:
         if isinstance(each, Program):
@@ -73,8 +73,9 @@ def _programs_of(file: Path) -> dict[str, FoundProgram]:
     return programs
 
 
-def _load(file: Path) -> ModuleType:
-    """Run a Python file as the module that its name gives: the fused host program imports it by this name."""
+def load_file(file: Path) -> ModuleType:
+    """Run a Python file as the module that its name gives: the fused host program imports it by this name. Raises
+    `DslError`, `PtxError`, `OSError`, `BadInput`."""
     if file.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     if not file.is_file():

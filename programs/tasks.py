@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..harness.session import Task
 from ..harness.workload import Arm, Work
 from .alias_promises import promised_modules
 from .arm_texts import remember_arm
 from .fused_variants import HOST, fused_modules, host_of
+from .lowered_variants import check_lowerings, lowered_modules
 from .variants import Variant, VariantError, VariantFailed, Variants
 
 if TYPE_CHECKING:
@@ -28,19 +29,22 @@ if TYPE_CHECKING:
     from ..harness.alias_check import Promised
     from ..suites.registry import Benchmark
 
-__all__ = ["Problems", "SuiteWork", "select", "sweep", "task_of"]
+__all__ = ["Problems", "SuiteWork", "Values", "select", "sweep", "task_of"]
+
+#: Names and values of parameters: numbers of the data, and words that choose between programs.
+Values: TypeAlias = tuple[tuple[str, int | str], ...]
 
 
 @dataclass(frozen=True)
 class SuiteWork:
     """A program of a suite at a size. ``file`` is the Python file of a user's program, or empty. ``values`` are those
-    parameters of its data that are not the default. ``digest`` is that of the file; it is empty if the file is not
-    compared with it. The process that runs the work reads the file again, maybe on another computer."""
+    parameters that are not the default. ``digest`` is that of the file; it is empty if the file is not compared with
+    it. The process that runs the work reads the file again, maybe on another computer."""
 
     program: str
     size: str
     file: str = ""
-    values: tuple[tuple[str, int], ...] = ()
+    values: Values = ()
     digest: str = ""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -60,8 +64,9 @@ class SuiteWork:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The size, and the parameters of the data."""
-        return {"size": self.size, **self.benchmark.parameters, **dict(self.values)}
+        """The size and the parameters."""
+        defaults = {name: words[0] for name, words in self.benchmark.choices.items()}
+        return {"size": self.size, **self.benchmark.parameters, **defaults, **dict(self.values)}
 
     @property
     def amounts(self) -> Mapping[str, float]:
@@ -76,10 +81,11 @@ class SuiteWork:
         from ..suites.registry import find, from_file
 
         if not self.file:
-            return find(self.program)
+            return find(self.program).of(dict(self.values))
         if self.digest and _digest(self.file) != self.digest:
             raise DslError(f"{self.file} on {platform.node()} differs from the file that the run began with")
-        return next(each for each in from_file(self.file) if each.fullname == self.program)
+        found = next(each for each in from_file(self.file) if each.fullname == self.program)
+        return found.of(dict(self.values))
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> Mapping[str, NDArray[Any]]:
         """Run the host program on the data of a seed; the outputs by name."""
@@ -191,9 +197,10 @@ def _of_file(file: str, problems: Problems) -> list[Benchmark]:
         return []
 
 
-def sweep(benchmark: Benchmark, sweeps: Mapping[str, Sequence[int]]) -> list[tuple[tuple[str, int], ...]]:
+def sweep(benchmark: Benchmark, sweeps: Mapping[str, Sequence[int | str]]) -> list[Values]:
     """Each combination of the values of those parameters that the program has; one empty combination if it has none."""
-    own = [[(name, value) for value in values] for name, values in sweeps.items() if name in benchmark.parameters]
+    known = {*benchmark.parameters, *benchmark.choices}
+    own = [[(name, value) for value in values] for name, values in sweeps.items() if name in known]
     return list(itertools.product(*own))
 
 
@@ -204,17 +211,24 @@ def task_of(
     variants: Sequence[Variant],
     maker: Variants,
     nvcc: Callable[[], Any],
-    values: tuple[tuple[str, int], ...] = (),
+    values: Values = (),
 ) -> Task:
     """The task of a program with these variants, the baseline first. ``nvcc`` is called when the task is prepared.
-    ``values`` are parameters of the data."""
+    ``values`` are parameters. Raises `BadRequest` for a lowering of a program that has none."""
+    check_lowerings(benchmark, variants)
     work = SuiteWork(benchmark.fullname, size, file, values, _digest(file) if file else "")
 
     def make() -> tuple[Work, Sequence[Arm]]:
         from ..suites.runner import ptx_of
 
-        plain = ptx_of(benchmark, nvcc())
-        arms = list(_arms(variants, benchmark, plain, maker))
+        chosen = benchmark.of(dict(values))
+        plain = ptx_of(chosen, nvcc())
+        lowered = {
+            each.lowering: lowered_modules(chosen, each.lowering, _data(work, 1), nvcc())
+            for each in variants
+            if each.lowering
+        }
+        arms = list(_arms(variants, chosen, plain, maker, lowered))
         for arm in arms:
             if not arm.error:
                 remember_arm(arm.modules)
@@ -232,10 +246,18 @@ def promises_of(variant: Variant, plain: Mapping[str, str], modules: Mapping[str
 
 
 def _arms(
-    variants: Sequence[Variant], benchmark: Benchmark, plain: Mapping[str, str], maker: Variants
+    variants: Sequence[Variant],
+    benchmark: Benchmark,
+    plain: Mapping[str, str],
+    maker: Variants,
+    lowered: Mapping[str, Mapping[str, str]],
 ) -> Iterator[Arm]:
+    """The arms. ``lowered`` maps lowerings to modules."""
     for position, variant in enumerate(variants):
         try:
+            if variant.lowering:
+                yield Arm(variant.id, lowered[variant.lowering], launch=variant.launch, same_program=False)
+                continue
             if variant.fusion:
                 modules = fused_modules(benchmark, plain, variant.fusion, as_graph=variant.launch != "stream")
                 yield Arm(variant.id, modules, launch=variant.launch, same_program=HOST not in modules)

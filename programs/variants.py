@@ -7,6 +7,7 @@
     kernels.ptx        a file; its kernels replace those of the same name
     REV@…              one of the second to fourth form, with the optimizer of a git revision
     kf_trad, kfcm      the host program, fused with this strategy of `fuse`
+    lowering:isp       an image pipeline by another lowering of `dsl.image`, as nvcc compiles it
     …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
     …+contract         options or passes, with versions of the kernels: each launch takes the first that its contract
                        allows
@@ -35,6 +36,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..cache import Cache, cache_folder, source_digest
 from ..python_child import FOLDER, child_environment, module_command
+from ..spelling import did_you_mean
 from .errors import BadInput
 from .fused_variants import FUSIONS
 
@@ -65,6 +67,9 @@ DEFAULT = "-O2"
 METHODS = ("lcm", "scm", "spre", "sscm", "srqp", "esrqp", "ssrqp_s", "ssrqp")
 _CLEAN_UP = "dce,emptyblocks"
 
+#: What a variant that is a lowering begins with.
+_LOWERING = "lowering:"
+
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
 #: The exit code of `opt` for wrong usage.
@@ -85,8 +90,9 @@ class VariantFailed(VariantError):
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How to make an arm. ``options`` are those of `opt`, or None for the output of nvcc. ``file``, ``revision`` and
-    ``fusion`` (a strategy of `fuse`) are empty where they do not apply. ``contract``: with versions and a contract."""
+    """How to make an arm. ``options`` are those of `opt`, or None for the output of nvcc. ``file``, ``revision``,
+    ``fusion`` (a strategy of `fuse`) and ``lowering`` (of an image pipeline) are empty where they do not apply.
+    ``contract``: with versions and a contract."""
 
     id: str
     options: tuple[str, ...] | None = None
@@ -95,6 +101,7 @@ class Variant:
     launch: str = "auto"
     fusion: Strategy | Literal[""] = ""
     contract: bool = False
+    lowering: str = ""
 
 
 def parse_variants(text: str) -> list[Variant]:
@@ -124,8 +131,9 @@ def parse_variant(text: str) -> Variant:
 
     >>> parse_variant("lcm,dce").options
     ('--passes=lcm,dce',)
-    >>> parse_variant("fast=-O1 --gate=off+graph")
-    Variant(id='fast', options=('-O1', '--gate=off'), file='', revision='', launch='graph', fusion='', contract=False)
+    >>> fast = parse_variant("fast=-O1 --gate=off+graph")
+    >>> fast.id, fast.options, fast.launch
+    ('fast', ('-O1', '--gate=off'), 'graph')
     """
     label, equals, rest = text.partition("=")
     spec = rest if equals and re.fullmatch(r"[A-Za-z_][\w.() ]*", label) else text
@@ -142,6 +150,8 @@ def parse_variant(text: str) -> Variant:
         made, what = replace(made, revision=revision), passes
     if what in PLAIN and not made.revision:
         return made
+    if what.startswith(_LOWERING):
+        return _lowered(made, what.removeprefix(_LOWERING), text)
     if what == "graph" and not made.revision:
         return replace(made, launch="graph")
     for strategy in FUSIONS:
@@ -161,6 +171,19 @@ def parse_variant(text: str) -> Variant:
     if not re.fullmatch(r"[\w:=.,-]+", what):
         raise VariantError(f"variant '{text}' is neither O3, options of opt, passes, nor a .ptx file")
     return replace(made, options=(f"--passes={what}",))
+
+
+def _lowered(made: Variant, lowering: str, text: str) -> Variant:
+    """The variant with this lowering of image pipelines."""
+    from ..dsl.image import LOWERINGS
+
+    if made.revision:
+        raise VariantError(f"variant '{text}': lowerings are available in this version only, not of a revision")
+    if lowering not in LOWERINGS:
+        similar = did_you_mean(lowering, LOWERINGS)
+        known = ", ".join(LOWERINGS)
+        raise VariantError(f"variant '{text}': there is no lowering '{lowering}'{similar}; there are {known}")
+    return replace(made, lowering=lowering)
 
 
 #: Runs `opt`: the folder of the package, the options, and the PTX give the optimized PTX. Raises `VariantError`.

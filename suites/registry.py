@@ -27,8 +27,11 @@ from ..spelling import did_you_mean
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..dsl.image import Pipeline
+
 __all__ = [
     "ENTRY_POINTS",
+    "EXACT",
     "SIZES",
     "Benchmark",
     "NoBenchmark",
@@ -93,6 +96,12 @@ class Benchmark:
     parameters: Mapping[str, int] = field(default_factory=dict[str, int])
     #: The work of one run on these data: its ``bytes`` of memory traffic, its ``elements``, or both; for throughputs.
     work: Callable[[Data], Mapping[str, float]] | None = None
+    #: By name: the words that a parameter of the program can be, the default first. `choose` takes them by name, and
+    #: makes the benchmark with another program.
+    choices: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    choose: Callable[..., Benchmark] | None = None
+    #: The image pipeline whose naive lowering the program is. The data have the sizes of its images, as ``src_width``.
+    pipeline: Pipeline[..., Any] | None = None
 
     def __post_init__(self) -> None:
         unknown = set(self.sizes) - set(SIZES)
@@ -111,14 +120,23 @@ class Benchmark:
         """The names of its kernels in the order of the program text."""
         return tuple(kernel.name for kernel in self.program.kernels.values())
 
-    def data(self, size: str, seed: int, values: Mapping[str, int] | None = None) -> Data:
+    def data(self, size: str, seed: int, values: Mapping[str, int | str] | None = None) -> Data:
         """The data of a size and a seed, with these values of parameters in place of the defaults. Raises `DslError`
         for an unknown parameter."""
         chosen = {**self.parameters, **(values or {})}
-        if unknown := sorted(chosen.keys() - self.parameters.keys()):
-            known = ", ".join(self.parameters) or "none"
+        if unknown := sorted(chosen.keys() - self.parameters.keys() - self.choices.keys()):
+            known = ", ".join([*self.parameters, *self.choices]) or "none"
             raise DslError(f"{self.fullname} has no parameter '{unknown[0]}'; there are {known}")
-        return self.make_data(size, seed, **chosen)
+        return self.make_data(size, seed, **{name: chosen[name] for name in self.parameters})
+
+    def of(self, values: Mapping[str, int | str]) -> Benchmark:
+        """The benchmark whose program is that of these values of parameters. Raises `DslError` for an unknown word."""
+        words = {name: str(value) for name, value in values.items() if name in self.choices}
+        for name, word in words.items():
+            if word not in self.choices[name]:
+                known = ", ".join(self.choices[name])
+                raise DslError(f"'{word}' is no {name} of {self.fullname}; there are {known}")
+        return self.choose(**words) if words and self.choose is not None else self
 
     def check(self, result: Arrays, reference: Arrays) -> list[str]:
         """The differences between ``result`` and ``reference``, one line for each output that differs."""
@@ -144,9 +162,11 @@ class Benchmark:
 
 
 def _wrong(got: NDArray[Any], expected: NDArray[Any], limit: Tolerance) -> NDArray[Any]:
-    """The elements that differ, as an array of bool. NaN equals only NaN."""
+    """The elements that differ, as an array of bool. NaN equals only NaN. A vector differs if a component does."""
     import numpy as np
 
+    if names := got.dtype.names:
+        return np.any([_wrong(got[name], expected[name], limit) for name in names], axis=0)
     if got.dtype.kind != "f" or limit.relative == limit.absolute == 0.0:
         same = got == expected
         return ~(same | ((got != got) & (expected != expected))) if got.dtype.kind == "f" else ~same

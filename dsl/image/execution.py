@@ -264,7 +264,7 @@ class Pipeline(Generic[P, R]):
 
     def graph(self, width: int = 0, height: int = 0, *, sizes: Mapping[str, tuple[int, int]] | None = None) -> Graph:
         """The graph for images of this width and height, or of the (width, height) that ``sizes`` has for an input."""
-        images = [name for name, type in self.params.items() if isinstance(type, ImageType)]
+        images = self.images
         chosen = {**dict.fromkeys(images, (width, height)), **(sizes or {})}
         if unknown := sorted(chosen.keys() - images):
             raise DslError(f"{self.name} has no image {', '.join(unknown)}")
@@ -321,7 +321,7 @@ class Pipeline(Generic[P, R]):
         ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
         floats are contracted with sums within an expression. The results are kept.
         """
-        by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self._images(), shape)
+        by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
         key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
@@ -329,7 +329,9 @@ class Pipeline(Generic[P, R]):
             self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen, contract)), chosen)
         return self._compiled[key]
 
-    def _images(self) -> list[str]:
+    @property
+    def images(self) -> list[str]:
+        """The names of the parameters that are images."""
         return [name for name, type in self.params.items() if isinstance(type, ImageType)]
 
     def __call__(self, *arguments: Any, out: Any = None, backend: Backend | None = None, **named: Any) -> Any:
@@ -341,7 +343,7 @@ class Pipeline(Generic[P, R]):
             bound = signature.bind(*arguments, **named)
         except TypeError as why:
             raise DslError(f"{self.name}: {why}; it takes {', '.join(self.params)}") from None
-        images = {name: bound.arguments[name] for name in self._images()}
+        images = {name: bound.arguments[name] for name in self.images}
         numbers = [value for name, value in bound.arguments.items() if name not in images]
         for name, array in images.items():
             library_of([array])

@@ -53,6 +53,19 @@ def scaling(name: str) -> str:
     return HEAD + scale_kernel(name, ("f32 a", "u64 x", "u32 n"))
 
 
+EDGES = """from ptxmotion.dsl import f32
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline
+
+@local((3, 3))
+def across(src: Window[f32]) -> f32:
+    return src[1, 0] - src[-1, 0]
+
+@pipeline
+def edges(src: Image[f32]) -> Image[f32]:
+    return across(Accessor(src, Boundary.CLAMP))
+"""
+
+
 def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """The parser of each verb, and of each action of a verb, by its name."""
     yield from _below(build_parser(), "")
@@ -107,6 +120,8 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "scale.ptx").write_text(scaling("scale"))
     (tmp_path / "kernel.cu").write_text(KERNEL)
     (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "edges.py").write_text(EDGES)
+    (tmp_path / "in.png").write_bytes(b"P5 4 3 255\n" + bytes(range(12)))  # a PGM file: names of inputs do not matter
     (tmp_path / "inputs.py").write_text(
         "import numpy as np\n\n\ndef launches(seed):\n"
         "    x = np.arange(64, dtype=np.float32) + seed\n"
@@ -158,6 +173,8 @@ def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) 
             continue
         # What follows several spaces is an explanation.
         command = re.split(r"\s{2,}\(", line)[0]
+        if "image run" in line:
+            pytest.importorskip("PIL")
         if "plots" in line:
             pytest.importorskip("matplotlib")
         if name == "bench" and "compare" in command:

@@ -160,7 +160,7 @@ def test_a_sweep_runs_every_combination(folder: Path, capfd: pytest.CaptureFixtu
     )
     for text, message in (
         ("m=1", "--param: no program has a parameter 'm'; there are low, n"),
-        ("n=x", "'n=x' is not a parameter with values such as n=1k,1M"),
+        ("n=x", "--param: 'n' of mine/twice is a number, not 'x'"),
         ("n", "is not a parameter with values"),
         ("n=1T", "is not a parameter with values"),
     ):

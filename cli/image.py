@@ -1,0 +1,223 @@
+"""`ptxmotion image`: show how an image pipeline is lowered, and run it on pictures."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from .outcome import FINE, usage_error
+
+if TYPE_CHECKING:
+    from ..dsl.image import Lowered
+    from ..programs.image_pipelines import FoundPipeline
+
+__all__ = ["EPILOG", "add_arguments", "run"]
+
+EPILOG = """\
+PIPELINE is FILE.py:NAME, a FILE.py with one @pipeline, or the name of a program of the suite image.
+
+examples:
+  ptxmotion image show harris
+  ptxmotion image show image/sobel --lowering=isp --size 4096x4096 -o sobel.svg
+  ptxmotion image run sobel in.png -o out.png
+"""
+
+_SHOW = """\
+examples:
+  ptxmotion image show gaussian5x5
+  ptxmotion image show edges.py:edges --lowering=isp+m --size 1920x1080 -o edges.svg
+"""
+
+_RUN = """\
+Pixels of u8, u16 and f32 are grey, those of uchar4 and float4 have colours; f32 and float4 are from 0 to 1. Results of
+reductions are printed.
+
+examples:
+  ptxmotion image run edges.py:edges in.png -o out.png
+  ptxmotion image run unsharp in.png --number amount=2.5 --backend=emulator -o out.png
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `image` and of each of its actions."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    text = "print the graph of a pipeline, its launches, and what the model decided; draw them"
+    each = actions.add_parser("show", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_SHOW)
+    _add_pipeline(each)
+    each.add_argument(
+        "--size",
+        action="append",
+        type=_size,
+        metavar="[NAME=]WxH",
+        help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
+    )
+    each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
+    text = "run a pipeline on pictures"
+    each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
+    _add_pipeline(each)
+    each.add_argument("pictures", nargs="+", metavar="PICTURE", help="a file for each image that the pipeline takes")
+    each.add_argument(
+        "-o", dest="outputs", action="append", metavar="FILE", help="write a result, a picture; once for each result"
+    )
+    each.add_argument(
+        "--number",
+        action="append",
+        type=_number,
+        metavar="NAME=VALUE",
+        help="a number that the pipeline takes; may be repeated (default: those of the program of the suite)",
+    )
+    each.add_argument(
+        "--backend",
+        choices=("auto", "cuda", "emulator"),
+        help="the GPU or the emulator (default: the GPU if there is one)",
+    )
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
+    parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
+    parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
+
+
+def _pair(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 512x512")
+    return int(found[1]), int(found[2])
+
+
+def _block(text: str) -> tuple[int, int]:
+    x, y = _pair(text)
+    if x * y > 1024:
+        raise argparse.ArgumentTypeError(f"a block has at most 1024 threads, not {x} x {y}")
+    return x, y
+
+
+def _size(text: str) -> tuple[str, tuple[int, int]]:
+    """The argparse type of ``--size``: the name of an image, or nothing for all of them, and width and height.
+
+    >>> _size("src=640x480"), _size("64x48")
+    (('src', (640, 480)), ('', (64, 48)))
+    """
+    name, _, size = text.rpartition("=")
+    return name, _pair(size)
+
+
+def _number(text: str) -> tuple[str, float]:
+    """The argparse type of ``--number``.
+
+    >>> _number("amount=2.5"), _number("limit=3")
+    (('amount', 2.5), ('limit', 3))
+    """
+    name, _, value = text.partition("=")
+    try:
+        return name, int(value) if re.fullmatch(r"[+-]?\d+", value) else float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number with its name, such as limit=0.5") from None
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the verb; its exit code."""
+    return _show(arguments) if arguments.action == "show" else _run(arguments)
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    from ..programs.image_pipelines import find_pipeline
+    from .files import Outputs
+
+    found = find_pipeline(arguments.pipeline)
+    sizes: dict[str, tuple[int, int]] = dict.fromkeys(found.pipeline.images, (512, 512))
+    for name, size in arguments.size or ():
+        if name and name not in sizes:
+            usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
+        for each in [name] if name else list(sizes):
+            sizes[each] = size
+    lowered = _lowered(found, sizes, arguments)
+    print(lowered.graph)
+    print(lowered)
+    if arguments.output:
+        from .pipeline_picture import draw_pipeline
+
+        outputs = Outputs()
+        outputs.add(arguments.output, draw_pipeline(lowered))
+        outputs.commit()
+    return FINE
+
+
+def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:
+    """The pipeline by the chosen lowering, for these sizes."""
+    from ..dsl.image import LOWERINGS, Options, lower
+    from ..spelling import did_you_mean
+
+    lowering = arguments.lowering or "naive"
+    if lowering not in LOWERINGS:
+        similar = did_you_mean(lowering, LOWERINGS)
+        usage_error(f"--lowering: there is no lowering '{lowering}'{similar}; there are {', '.join(LOWERINGS)}")
+    graph = found.pipeline.graph(sizes=sizes)
+    # Only a lowering with a model compiles kernels.
+    nvcc = _compiler(found) if lowering.endswith("+m") else None
+    return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from ..dsl.image.execution import Compiled
+    from ..dsl.image.operators import ImageType, Node
+    from ..harness.machine import choose
+    from ..programs.image_pipelines import find_pipeline
+    from .files import Outputs
+    from .outcome import say
+    from .pictures import check_pixel, picture_file, read_picture
+
+    found = find_pipeline(arguments.pipeline)
+    pipeline = found.pipeline
+    if len(arguments.pictures) != len(pipeline.images):
+        usage_error(f"{pipeline.name} takes a picture for each of {', '.join(pipeline.images)}")
+    numbers = _numbers(found, dict(arguments.number or ()))
+    pixels = {name: str(type.pixel) for name, type in pipeline.params.items() if isinstance(type, ImageType)}
+    for name, pixel in pixels.items():
+        check_pixel(pixel, f"image {name} of {pipeline.name}")
+    images = [read_picture(path, pixels[name]) for name, path in zip(pipeline.images, arguments.pictures, strict=True)]
+    sizes = {name: (image.shape[1], image.shape[0]) for name, image in zip(pipeline.images, images, strict=True)}
+    lowered = _lowered(found, sizes, arguments)
+    drawn = [node for node in lowered.graph.outputs if node.operator.kind != "global"]
+    paths = list(arguments.outputs or ())
+    if len(paths) != len(drawn):
+        names = ", ".join(node.name for node in drawn) or "none"
+        usage_error(f"-o: a file for each result that is a picture: {names}; {len(paths)} are given")
+    for node in drawn:
+        check_pixel(str(node.pixel), f"the result {node.name} of {pipeline.name}")
+    machine, _, why = choose(arguments.backend or "auto", False)
+    say(why)
+    compiled = Compiled(lowered, _compiler(found))
+    made: Any = compiled(*images, *numbers, backend=machine.open())
+    several: list[Any] = [made] if len(lowered.graph.outputs) == 1 else list(made)
+    results: dict[Node[Any], Any] = dict(zip(lowered.graph.outputs, several, strict=True))
+    outputs = Outputs()
+    for path, node in zip(paths, drawn, strict=True):
+        outputs.add(path, picture_file(path, results[node], str(node.pixel)))
+    outputs.commit()
+    for node, result in results.items():
+        if node not in drawn:
+            print(f"{node.name}: {' '.join(str(value) for value in result.reshape(-1).tolist())}")
+    return FINE
+
+
+def _compiler(found: FoundPipeline) -> Any:
+    from ..dsl.image.compiling import compiler
+
+    return compiler(found.flags)
+
+
+def _numbers(found: FoundPipeline, given: Mapping[str, float]) -> list[Any]:
+    """The numbers that a pipeline takes, in its order."""
+    wanted = [name for name in found.pipeline.params if name not in found.pipeline.images]
+    if unknown := sorted(given.keys() - set(wanted)):
+        usage_error(
+            f"--number: {found.pipeline.name} has no number '{unknown[0]}'; it has {', '.join(wanted) or 'none'}"
+        )
+    values = {**found.numbers, **given}
+    if missing := [name for name in wanted if name not in values]:
+        usage_error(f"{found.pipeline.name} takes the number {missing[0]}: --number {missing[0]}=VALUE")
+    return [values[name] for name in wanted]

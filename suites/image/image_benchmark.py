@@ -1,0 +1,163 @@
+"""Makes a `Benchmark` of an image pipeline: the program for any size, its data, and its reference.
+
+The program is lowered without partitioning or fusion (`naive`). Other lowerings are variants of it, such as
+`lowering:isp`; they are lowered for the size of the data. Programs with a boundary have the parameter ``boundary``.
+Kernels are compiled with ``-fmad=false``, so that sums of products equal those of NumPy bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ...dsl import types as t
+from ...dsl.host_program import HostProgram
+from ...dsl.image import Boundary, Graph, Pipeline, lower
+from ...dsl.image.windows import layout_of
+from ...dsl.program import Program
+from ..registry import EXACT, Benchmark, Tolerance
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+__all__ = ["BOUNDARIES", "Filter", "Pixels", "image_benchmark", "ulps"]
+
+#: The values of the parameter ``boundary``.
+BOUNDARIES: dict[str, Boundary] = {
+    "clamp": Boundary.CLAMP,
+    "mirror": Boundary.MIRROR,
+    "reflect": Boundary.REFLECT,
+    "repeat": Boundary.REPEAT,
+    "constant": Boundary.constant(0),
+}
+
+#: columns, rows
+_SHAPES = {"tiny": (97, 19), "small": (512, 512), "full": (4096, 4096)}
+
+#: Width, height and random numbers give the image (height, width[, components]).
+Pixels: TypeAlias = "Callable[[int, int, Any], NDArray[Any]]"
+
+
+def ulps(count: int) -> Tolerance:
+    """At most this many units in the last place of an f32."""
+    return Tolerance(relative=count * 2.0**-24)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """A pipeline with one image ``src``, by its boundary. ``reference(image, boundary, **numbers)`` computes its one
+    output with NumPy; both images have the shape (height, width[, components]). ``shapes`` are those sizes that differ
+    from the usual ones. ``numbers`` are the numbers that the pipeline takes."""
+
+    name: str
+    pipeline: Callable[[Boundary], Pipeline[..., Any]]
+    pixels: Pixels
+    reference: Callable[..., NDArray[Any]]
+    stresses: Sequence[str]
+    description: str
+    tolerance: Tolerance = EXACT
+    has_boundary: bool = True
+    shapes: Mapping[str, tuple[int, int]] | None = None
+    numbers: Mapping[str, float] | None = None
+
+    def shape(self, size: str) -> tuple[int, int]:
+        """Width and height of a size."""
+        return (self.shapes or {}).get(size) or _SHAPES[size]
+
+
+def image_benchmark(filter: Filter) -> Benchmark:
+    """The benchmark of a filter. Its default boundary is ``clamp``."""
+    return _Maker(filter, "clamp").benchmark
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes the parts of a benchmark for one boundary."""
+
+    filter: Filter
+    boundary: str
+
+    @property
+    def benchmark(self) -> Benchmark:
+        one = self.filter
+        return Benchmark(
+            suite="image",
+            name=one.name,
+            program=_LazyProgram(self),
+            make_data=self.make_data,
+            reference=self.reference,
+            stresses=one.stresses,
+            description=one.description,
+            tolerance=one.tolerance,
+            sizes={size: "{} x {} pixels".format(*one.shape(size)) for size in _SHAPES},
+            flags=("-fmad=false",),
+            work=self.work,
+            choices={"boundary": tuple(BOUNDARIES)} if one.has_boundary else {},
+            choose=self.with_boundary if one.has_boundary else None,
+            pipeline=self.pipeline,
+        )
+
+    def with_boundary(self, boundary: str) -> Benchmark:
+        return replace(self, boundary=boundary).benchmark
+
+    @cached_property
+    def pipeline(self) -> Pipeline[..., Any]:
+        return self.filter.pipeline(BOUNDARIES[self.boundary])
+
+    def graph(self, width: int, height: int) -> Graph:
+        return self.pipeline.graph(width, height)
+
+    def make_data(self, size: str, seed: int) -> dict[str, Any]:
+        import numpy as np
+
+        width, height = self.filter.shape(size)
+        graph = self.graph(width, height)
+        pixels = self.filter.pixels(width, height, np.random.default_rng(seed))
+        data: dict[str, Any] = {"src": _flat(pixels, graph.inputs[0].pixel)}
+        for image in graph.outputs:
+            data[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
+        return {**data, **(self.filter.numbers or {}), "src_width": width, "src_height": height}
+
+    def reference(self, data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        width, height = data["src_width"], data["src_height"]
+        graph = self.graph(width, height)
+        dtype, lanes = layout_of(graph.inputs[0].pixel)
+        shape = (height, width, lanes) if lanes > 1 else (height, width)
+        numbers = {name: data[name] for name in self.filter.numbers or {}}
+        made = self.filter.reference(data["src"].view(dtype).reshape(shape), BOUNDARIES[self.boundary], **numbers)
+        (output,) = graph.outputs
+        return {output.name: _flat(made, output.pixel)}
+
+    def work(self, data: Mapping[str, Any]) -> dict[str, float]:
+        """The bytes of the input and of the output; images between operators are not counted."""
+        graph = self.graph(data["src_width"], data["src_height"])
+        images = [image.name for image in (*graph.inputs, *graph.outputs)]
+        return {"bytes": sum(data[name].nbytes for name in images), "elements": data["src"].size}
+
+
+class _LazyProgram(Program[...]):
+    """The program for any size. The pipeline is lowered when the program is first needed: `bench` imports every program
+    of every suite."""
+
+    def __init__(self, maker: _Maker) -> None:
+        self.maker = maker
+        self.name = maker.filter.name
+        self.__doc__ = maker.filter.description
+
+    @cached_property
+    def host(self) -> HostProgram:  # pyright: ignore[reportIncompatibleVariableOverride]
+        graph = self.maker.graph(*self.maker.filter.shape("full"))
+        return lower(graph).program(any_size=True).host
+
+
+def _flat(pixels: NDArray[Any], pixel: t.Scalar | t.Struct) -> NDArray[Any]:
+    """An image as the array of a host program: pixels one after the other, a struct for a vector."""
+    import numpy as np
+
+    dtype, _ = layout_of(pixel)
+    assert pixels.dtype == dtype, (pixels.dtype, dtype)
+    whole = np.ascontiguousarray(pixels).reshape(-1)
+    return whole.view(t.dtype_of_type(pixel)) if isinstance(pixel, t.Struct) else whole
