@@ -12,19 +12,18 @@ Requires: numba-cuda. `enable` is called before the kernels are compiled.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from ..driver import Policy
-from .hook import Hook
+from .hook import Hook, import_library
 
 __all__ = ["enable"]
 
 
 def enable(passes: str = "O3", policy: Policy | None = None) -> Hook:
     """Optimize kernels that are compiled from now on. Raises `NotSupported`."""
-    codegen: Any = importlib.import_module("numba.cuda.codegen")
+    codegen: Any = import_library("numba.cuda.codegen")
     hook = Hook("Numba", passes, policy)
 
     def cubin(original: Callable[..., Any]) -> Callable[..., Any]:
