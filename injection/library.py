@@ -39,9 +39,9 @@ def find_library() -> str:
         path = here / f"_inject{suffix}"
         if path.is_file():
             return str(path)
-    command = f"{sys.executable} -m pip install --force-reinstall --no-deps --no-binary=ptxmotion ptxmotion"
+    advice = f"install a C compiler, and in the checkout: {sys.executable} -m pip install --force-reinstall --no-deps ."
     needs = "it is built when ptxmotion is installed where there is a C compiler, on Linux on x86-64 with glibc"
-    raise NoLibrary(f"the library for `ptxmotion run` was not built: {needs}\ninstall a C compiler, and: {command}")
+    raise NoLibrary(f"the library for `ptxmotion run` was not built: {needs}\n{advice}")
 
 
 def environment(library: str, folder: str) -> dict[str, str]:

@@ -11,13 +11,12 @@ Requires: CuPy 13.6 or newer. `enable` is called before the kernels are compiled
 from __future__ import annotations
 
 import functools
-import importlib
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from ..driver import Policy
-from .hook import Hook, is_driver_new_enough
+from .hook import Hook, import_library, is_driver_new_enough
 
 __all__ = ["enable"]
 
@@ -29,9 +28,9 @@ _RELOCATABLE = {"--device-c", "-dc", "-rdc=true", "--relocatable-device-code=tru
 
 
 def enable(passes: str = "O3", policy: Policy | None = None) -> Hook:
-    """Optimize kernels that are compiled from now on. Raises `NotSupported`, and `ImportError` if the library is not
+    """Optimize kernels that are compiled from now on. Raises `NotSupported`, also if the library is not
     installed."""
-    compiler: Any = importlib.import_module("cupy.cuda.compiler")
+    compiler: Any = import_library("cupy.cuda.compiler")
     hook = Hook("CuPy", passes, policy)
     name = "_compile_using_nvrtc_no_warning"
     name = name if hasattr(compiler, name) else "compile_using_nvrtc"
@@ -80,7 +79,7 @@ def _machine_code(hook: Hook, code: bytes, arch: str, options: tuple[str, ...]) 
 
     target = f"sm_{arch}"
     registers = [each for option in options for each in _register_limit(option)]
-    runtime: Any = importlib.import_module("cupy.cuda.runtime")
+    runtime: Any = import_library("cupy.cuda.runtime")
     try:
         if not is_driver_new_enough(runtime.driverGetVersion()):
             hook.warn("the driver is older than ptxas")

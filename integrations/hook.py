@@ -7,6 +7,7 @@ Guarantees: a kernel is replaced only by PTX that ptxas accepts for the same tar
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +20,7 @@ from ..driver import Policy, optimize
 from ..python_child import FOLDER
 from ..toolchain.places import version_numbers
 
-__all__ = ["Hook", "NotSupported"]
+__all__ = ["Hook", "NotSupported", "import_library"]
 
 #: The folders whose code decides what becomes of a kernel.
 _DECIDERS = (".", "analysis", "ptx", "toolchain", "transforms")
@@ -30,6 +31,18 @@ _enabled: set[str] = set()
 
 class NotSupported(RuntimeError):
     """The version of the library has not the functions that the hook replaces."""
+
+
+def import_library(module: str) -> Any:
+    """A module of a library. Raises `ModuleNotFoundError`, which says how to install a library that is missing."""
+    library = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != library:
+            raise
+        message = f"the hook for {library} needs {module}: pip install 'ptxmotion[{library}]' ({error})"
+        raise ModuleNotFoundError(message, name=error.name, path=error.path) from error
 
 
 class Hook:

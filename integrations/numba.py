@@ -12,20 +12,19 @@ Requires: numba-cuda. `enable` is called before the kernels are compiled.
 from __future__ import annotations
 
 import functools
-import importlib
 from collections.abc import Callable
 from typing import Any
 
 from ..driver import Policy
-from .hook import Hook
+from .hook import Hook, import_library
 
 __all__ = ["enable"]
 
 
 def enable(passes: str = "O3", policy: Policy | None = None) -> Hook:
-    """Optimize kernels that are compiled from now on. Raises `NotSupported`, and `ImportError` if the library is not
+    """Optimize kernels that are compiled from now on. Raises `NotSupported`, also if the library is not
     installed."""
-    codegen: Any = importlib.import_module("numba.cuda.codegen")
+    codegen: Any = import_library("numba.cuda.codegen")
     hook = Hook("Numba", passes, policy)
 
     def cubin(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,19 +19,19 @@ from typing import Any
 
 from ..cache import cache_folder
 from ..driver import Policy
-from .hook import Hook, NotSupported
+from .hook import Hook, NotSupported, import_library
 
 __all__ = ["enable"]
 
 
 def enable(passes: str = "O3", policy: Policy | None = None, *, torch_compile: bool = False) -> Hook:
     """Optimize kernels that are compiled from now on; with ``torch_compile`` also those of ``torch.compile``. Raises
-    `NotSupported`, and `ImportError` for a library that is not installed."""
-    knobs: Any = importlib.import_module("triton.knobs")
-    backend: Any = importlib.import_module("triton.backends.nvidia.compiler")
+    `NotSupported`, also for a library that is not installed."""
+    knobs: Any = import_library("triton.knobs")
+    backend: Any = import_library("triton.backends.nvidia.compiler")
     if not hasattr(knobs.runtime, "add_stages_inspection_hook"):
         raise NotSupported("this version of Triton has no hook for stages")
-    inductor: Any = importlib.import_module("torch._inductor.config") if torch_compile else None
+    inductor: Any = import_library("torch._inductor.config") if torch_compile else None
     hook = Hook("Triton", passes, policy)
     digest = hook.digest()
     previous = knobs.runtime.add_stages_inspection_hook

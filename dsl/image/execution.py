@@ -71,7 +71,7 @@ class Compiled:
 
     @property
     def cuda(self) -> str:
-        """The CUDA C++ of all kernels."""
+        """The CUDA C++ of all kernels, which are separate translation units."""
         return self.lowered.cuda
 
     @cached_property
@@ -265,9 +265,12 @@ class Pipeline(Generic[P, R]):
     def graph(self, width: int = 0, height: int = 0, *, sizes: Mapping[str, tuple[int, int]] | None = None) -> Graph:
         """The graph for images of this width and height, or of the (width, height) that ``sizes`` has for an input."""
         images = self.images
-        chosen = {**dict.fromkeys(images, (width, height)), **(sizes or {})}
+        same = dict.fromkeys(images, (width, height)) if (width, height) != (0, 0) else {}
+        chosen = {**same, **(sizes or {})}
         if unknown := sorted(chosen.keys() - images):
             raise DslError(f"{self.name} has no image {', '.join(unknown)}")
+        if missing := [name for name in images if name not in chosen]:
+            raise DslError(f"{self.name} needs the size of image {', '.join(missing)}")
         return self._traced([chosen[name] for name in images])
 
     def _traced(self, sizes: Sequence[tuple[int, int]]) -> Graph:
@@ -321,7 +324,12 @@ class Pipeline(Generic[P, R]):
         ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
         floats are contracted with sums within an expression. The results are kept.
         """
+        if isinstance(flags, str):
+            raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
         by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
+        for name, each in by_name.items():
+            if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
         key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)

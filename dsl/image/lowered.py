@@ -19,7 +19,7 @@ from ..kernel import PythonKernel
 from ..program import GeneratedProgram, program_from_text
 from .graph import Graph
 from .operators import Image, Node, ScalarInput, Scratch
-from .sizes import text_of
+from .sizes import is_integer, text_of
 
 if TYPE_CHECKING:
     from ..compilation import Nvcc
@@ -48,6 +48,8 @@ class Options:
         return "contracted" if self.contract else "rounded"
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.block, tuple) and len(self.block) == 2 and all(is_integer(n) for n in self.block)):  # pyright: ignore[reportUnnecessaryIsInstance, reportUnnecessaryComparison]
+            raise DslError(f"a block is a pair of integers (x, y), not {self.block!r}")
         x, y = self.block
         if x < 1 or y < 1 or x * y > 1024:
             raise DslError(f"a block has 1 to 1024 threads, not {x} x {y}")
@@ -107,8 +109,9 @@ class Lowered:
 
     @property
     def cuda(self) -> str:
-        """The CUDA C++ of all kernels."""
-        return "\n".join(kernel.cuda for kernel in self.kernels.values())
+        """The CUDA C++ of all kernels. Each kernel is a translation unit of its own, because the functions of two
+        kernels may have the same name."""
+        return "\n".join(f"// translation unit: {name}\n{kernel.cuda}" for name, kernel in self.kernels.items())
 
     def program(self, *, any_size: bool = False) -> GeneratedProgram:
         """The launches as a `Program` over host arrays, whose arguments are the inputs, the outputs and the numbers.

@@ -300,7 +300,9 @@ def _extent_of_read(
     if not inside:
         shown = f"({xs}, {ys})"
         width, height = extent.size
-        what = f"{width} x {height} pixels" if isinstance(window, Mask) else f"{len(window.offsets)} offsets"
+        what = f"{width} x {height} pixels"
+        if isinstance(window, Domain) and len(window.offsets) < width * height:
+            what = f"{len(window.offsets)} offsets"
         raise source.error(f"the offset {shown} is outside of the window of {what}", node)
     return WindowExtent(max(0, -xs.low), max(0, xs.high), max(0, -ys.low), max(0, ys.high))
 
@@ -342,6 +344,8 @@ class _Expand:
             iterated = self.scope.resolve(node.iter, self.locals)
             if isinstance(iterated, Mask | Domain):
                 return self._unrolled(node, iterated)
+            if isinstance(node.target, ast.Tuple):
+                raise self.source.error(f"`{ast.unparse(node.iter)}` is neither a Mask nor a Domain", node.iter)
         if isinstance(node, ast.If | ast.For | ast.While):
             node.body, node.orelse = self.body(node.body), self.body(node.orelse)
             self._expressions(node)

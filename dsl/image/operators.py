@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar
 
 from .. import types as t
@@ -21,6 +22,7 @@ from ..errors import DslError, FunctionSource, Place, source_from_text, source_o
 from ..scope import Scope
 from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam, read_operator
+from .sizes import is_integer, is_number
 from .windows import Domain, Mask, Offsets, WindowExtent, offsets_of
 from .windows import pixel_type as _pixel_type  # pyright: ignore[reportUnusedImport]
 
@@ -104,6 +106,11 @@ class IterationSpace:
     x0: int = 0
     y0: int = 0
 
+    def __post_init__(self) -> None:
+        for value in (self.width, self.height, self.x0, self.y0):
+            if not is_integer(value):
+                raise DslError(f"the numbers of an IterationSpace are integers, not {value!r}", caller())
+
     def __str__(self) -> str:
         at = f" from ({self.x0}, {self.y0})" if (self.x0, self.y0) != (0, 0) else ""
         return f"{int(self.width)} x {int(self.height)}{at}"
@@ -119,7 +126,7 @@ class Accessor(Generic[T]):
         boundary: Boundary = Boundary.UNDEFINED,
         *,
         scale: int | Fraction | tuple[int | Fraction, int | Fraction] = (1, 1),
-        offset: tuple[int, int] = (0, 0),
+        offset: int | tuple[int, int] = (0, 0),
     ) -> None:
         place = caller()
         if not _is_image(image):
@@ -129,12 +136,19 @@ class Accessor(Generic[T]):
         self.image = image
         self.boundary = boundary
         scales = scale if isinstance(scale, tuple) else (scale, scale)
-        fractions = [Fraction(each) for each in scales]
-        if len(fractions) != 2 or len(offset) != 2 or any(each <= 0 for each in fractions):
-            raise DslError("a scale is positive, and scale and offset have two numbers", place)
+        offsets = offset if isinstance(offset, tuple) else (offset, offset)
+        for each in offsets:
+            if not is_integer(each):
+                raise DslError(f"an offset is an integer, not {each!r}", place)
+        try:
+            fractions = [Fraction(each) for each in scales]
+        except (TypeError, ValueError, OverflowError):
+            raise DslError(f"a scale is an integer or a Fraction, not {scale!r}", place) from None
+        if len(fractions) != 2 or len(offsets) != 2 or any(each <= 0 for each in fractions):
+            raise DslError("a scale is positive, and scale and offset have one number or two", place)
         if any(each.numerator > 64 or each.denominator > 64 for each in fractions):
             raise DslError("the numerator and the denominator of a scale are at most 64", place)
-        x, y = (Centre(each.numerator, each.denominator, int(by)) for each, by in zip(fractions, offset, strict=True))
+        x, y = (Centre(each.numerator, each.denominator, int(by)) for each, by in zip(fractions, offsets, strict=True))
         self.centres = x, y
         _check_constant(boundary, image.pixel, place)
 
@@ -157,6 +171,8 @@ def _check_constant(boundary: Boundary, pixel: t.Scalar | t.Struct, place: Place
     if len(values) != lanes:
         raise DslError(f"the constant of this boundary has {len(values)} components, and {pixel} has {lanes}", place)
     for value in values:
+        if not is_number(value):
+            raise DslError(f"the constant of a boundary is a number, or one for each component, not {value!r}", place)
         if scalar.is_integer and not (float(value).is_integer() and scalar.limits[0] <= value <= scalar.limits[1]):
             raise DslError(f"{value} is not a value of {scalar}", place)
 
@@ -254,6 +270,8 @@ class Operator(Generic[T]):
         are computed, by default as many as the first image has."""
         place = caller()
         params = self.body.params
+        if space is not None and not isinstance(space, IterationSpace):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DslError(f"space= of {self.name} is an IterationSpace(width, height), not {space!r}", place)
         if len(arguments) != len(params):
             raise DslError(f"{self.name} takes {len(params)} arguments, not {len(arguments)}", place)
         for param, argument in zip(params, arguments, strict=True):
@@ -396,10 +414,15 @@ _FOLDER = str(Path(__file__).parent)
 def caller() -> Place | None:
     """The line outside of this package that is being run."""
     frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_filename.startswith(_FOLDER):
+    while frame is not None and (frame.f_code.co_filename.startswith(_FOLDER) or _is_of_dataclass(frame.f_code)):
         frame = frame.f_back
     if frame is None:
         return None
     file, number = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(file, number).rstrip("\n")
     return Place(file, number, len(text) - len(text.lstrip()) + 1, text)
+
+
+def _is_of_dataclass(code: CodeType) -> bool:
+    """Whether this is the ``__init__`` that `dataclass` has generated."""
+    return (code.co_filename, code.co_name) == ("<string>", "__init__")

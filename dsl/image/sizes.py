@@ -8,7 +8,9 @@ of its arguments.
 
 from __future__ import annotations
 
-__all__ = ["Size", "ceil_div", "largest", "smallest", "text_of"]
+from numbers import Integral, Real
+
+__all__ = ["Size", "ceil_div", "is_integer", "is_number", "largest", "smallest", "text_of"]
 
 
 class Size(int):
@@ -50,6 +52,20 @@ class Size(int):
 
     def __neg__(self) -> int:
         return Size(-int(self), f"-{_inner(self)}")
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number of Python or NumPy."""
+    return isinstance(value, Real)
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer of Python or NumPy.
+
+    >>> is_integer(Size(4, "n")), is_integer(4.0), is_integer(True)
+    (True, False, False)
+    """
+    return not isinstance(value, bool) and isinstance(value, Integral)
 
 
 def text_of(value: int) -> str:

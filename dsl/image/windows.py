@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from .. import types as t
 from ..errors import DslError
 from ..language import Word, type_from
+from .sizes import is_integer
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,7 +120,8 @@ class Domain:
     """
 
     def __init__(self, offsets: Iterable[tuple[int, int]]) -> None:
-        self.offsets = tuple((int(dx), int(dy)) for dx, dy in offsets)
+        pairs = [_offset(each) for each in offsets]
+        self.offsets = tuple(pairs)
         if not self.offsets:
             raise DslError("a domain has at least one offset")
         if len(set(self.offsets)) < len(self.offsets):
@@ -144,6 +146,14 @@ class Domain:
 
     def __contains__(self, offset: object) -> bool:
         return offset in self.offsets
+
+
+def _offset(value: object) -> tuple[int, int]:
+    """The offset. Raises `DslError` for what is not a pair of integers."""
+    parts: tuple[Any, ...] = tuple(value) if isinstance(value, Iterable) else ()  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if len(parts) != 2 or not all(is_integer(part) for part in parts):
+        raise DslError(f"an offset of a domain is a pair of integers (dx, dy), not {value!r}")
+    return int(parts[0]), int(parts[1])
 
 
 #: What an operator may read: a mask, a domain, or the width and height of a window.

@@ -364,3 +364,39 @@ def test_arguments_that_do_not_fit() -> None:
         twice_down.compile((4, 4), lowering="naiv")
     with pytest.raises(DslError, match="a block has 1 to 1024 threads, not 64 x 32"):
         twice_down.compile((4, 4), block=(64, 32))
+    with pytest.raises(DslError, match="a block is a pair of integers \\(x, y\\), not 32"):
+        twice_down.compile((4, 4), block=32)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DslError, match="the shape of image src is a tuple \\(height, width\\), not 4"):
+        twice_down.compile(4)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DslError, match="flags= is a sequence of flags, such as \\('-fmad=false',\\)"):
+        twice_down.compile((4, 4), flags="-fmad=false")
+    for call in (lambda: twice_down.graph(), lambda: twice_down.compile({})):
+        with pytest.raises(DslError, match="twice_down needs the size of image src"):
+            call()
+
+
+NEXT_PIXEL = "def op(src: Window[i32]) -> i32:\n    return src[1, 0]\n"
+ONE_PIXEL = "def op(src: Window[i32]) -> i32:\n    return src[0, 0]\n"
+
+
+def test_one_offset_is_for_both_axes() -> None:
+    operator = operator_from_text(ONE_PIXEL, {"Window": Window, "i32": i32}, (1, 1))
+
+    @pipeline
+    def moved(src: Image[i32]) -> Image[i32]:
+        return operator(Accessor(src, Boundary.REPEAT, offset=1))
+
+    array = random_image(np.int32, 3, 5)
+    assert np.array_equal(moved(array, backend=EmulatorBackend()), np.roll(array, (-1, -1), (0, 1)))
+
+
+def test_the_kernels_of_a_pipeline_are_translation_units() -> None:
+    operator = operator_from_text(NEXT_PIXEL, {"Window": Window, "i32": i32}, (3, 1))
+
+    @pipeline
+    def twice(src: Image[i32]) -> Image[i32]:
+        return operator(Accessor(operator(Accessor(src, Boundary.CLAMP)), Boundary.REPEAT))
+
+    first, *units = twice.compile((4, 4)).cuda.split("// translation unit: ")
+    assert first == "" and len(units) == 2
+    assert all(unit.count("__global__") == 1 for unit in units)

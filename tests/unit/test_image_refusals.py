@@ -23,7 +23,7 @@ from ptxmotion.dsl.image import (
 )
 
 BOX = Domain.box(3, 3)
-CROSS = Domain([(0, -1), (0, 0), (0, 1)])
+CROSS = Domain([(0, -1), (-1, 0), (0, 0), (0, 1)])
 WEIGHTS = Mask([[1, 2, 1]])
 
 NAMES: dict[str, object] = {
@@ -44,7 +44,7 @@ WRONG: Sequence[tuple[str, int, str]] = [
     (
         "def op(src: Window[i32]) -> i32:\n    return src[2, 0]",
         2,
-        r"the offset \(2, 0\) is outside of the window of 9 o",
+        r"the offset \(2, 0\) is outside of the window of 3 x 3 pixels",
     ),
     ("def op(src: Window[i32]) -> i32:\n    return src[0]", 2, r"a window is read as src\[dx, dy\]"),
     (
@@ -79,6 +79,11 @@ WRONG: Sequence[tuple[str, int, str]] = [
         "def op(src: Window[i32]) -> i32:\n    for dx, dy in BOX:\n        break\n    return 1",
         3,
         "is unrolled and has no `break`",
+    ),
+    (
+        "def op(src: Window[i32]) -> i32:\n    for dx, dy in OTHER:\n        pass\n    return 1",
+        2,
+        "`OTHER` is neither a Mask nor a Domain",
     ),
     (
         "def op(src: Window[i32]) -> i32:\n    for dx, dy in BOX:\n        dx = 1\n    return 1",
@@ -124,7 +129,7 @@ def test_wrong_operators(text: str, line: int, message: str) -> None:
 
 def test_offsets_of_a_domain_are_its_members() -> None:
     text = "def op(src: Window[i32]) -> i32:\n    return src[1, 0]\n"
-    with pytest.raises(DslError, match=r"the offset \(1, 0\) is outside of the window of 3 offsets"):
+    with pytest.raises(DslError, match=r"the offset \(1, 0\) is outside of the window of 4 offsets"):
         operator_from_text(text, NAMES, CROSS)
 
 
@@ -186,6 +191,30 @@ def wrong_scale(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, scale=0))
 
 
+def text_for_a_scale(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, scale="large"))  # pyright: ignore[reportArgumentType]
+
+
+def three_scales(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, scale=(1, 1, 1)))  # pyright: ignore[reportArgumentType]
+
+
+def half_an_offset(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP, offset=(0.5, 0)))  # pyright: ignore[reportArgumentType]
+
+
+def text_for_a_constant(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.constant("0")))  # pyright: ignore[reportArgumentType]
+
+
+def half_a_space(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP), space=IterationSpace(src.width / 2, 4))  # pyright: ignore[reportArgumentType]
+
+
+def tuple_for_a_space(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.CLAMP), space=(8, 4))  # pyright: ignore[reportArgumentType]
+
+
 def far_away(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, offset=(1 << 29, 0)))
 
@@ -210,6 +239,12 @@ CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (wrong_constant, "256 is not a value of u8"),
     (wrong_components, "the constant of this boundary has 2 components, and float4 has 4"),
     (wrong_scale, "a scale is positive"),
+    (text_for_a_scale, "a scale is an integer or a Fraction, not 'large'"),
+    (three_scales, "scale and offset have one number or two"),
+    (half_an_offset, r"an offset is an integer, not 0\.5"),
+    (text_for_a_constant, "the constant of a boundary is a number, or one for each component, not '0'"),
+    (half_a_space, r"the numbers of an IterationSpace are integers, not 4\.0"),
+    (tuple_for_a_space, r"space= of middle is an IterationSpace\(width, height\), not \(8, 4\)"),
     (far_away, "argument src of middle would be read at coordinates beyond 268435456"),
     (large_products, "argument src of middle would be read at coordinates beyond"),
 ]
@@ -264,6 +299,9 @@ def test_wrong_masks_and_domains() -> None:
         (lambda: Mask([[1]], origin=(1, 0)), r"the origin \(1, 0\) is outside of a mask of 1 x 1 weights"),
         (lambda: Domain([]), "a domain has at least one offset"),
         (lambda: Domain([(0, 0), (0, 0)]), "an offset occurs twice"),
+        (lambda: Domain(np.zeros((3, 3))), r"a domain is a pair of integers \(dx, dy\)"),
+        (lambda: Domain([(0.5, 0)]), r"a pair of integers \(dx, dy\), not \(0\.5, 0\)"),  # pyright: ignore[reportArgumentType]
+        (lambda: Domain([1]), r"a pair of integers \(dx, dy\), not 1"),  # pyright: ignore[reportArgumentType]
         (lambda: Domain.box(0, 1), "a window of 0 x 1 pixels"),
         (lambda: local(), "@local needs a Mask"),
         (lambda: local("3x3"), "a window is a Mask, a Domain, or its size"),  # pyright: ignore[reportArgumentType]

@@ -268,3 +268,14 @@ def test_digests() -> None:
             found.add(hook.digest())
             assert hook.digest() in found
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(("hooks", "library"), [(cupy, "cupy"), (numba, "numba"), (triton, "triton")])
+def test_a_missing_library(hooks: Any, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how to install it. A hook that could not be enabled is not enabled."""
+    monkeypatch.setattr(sys, "path", [])
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match=rf"pip install 'ptxmotion\[{library}\]'"):
+            hooks.enable()
