@@ -36,21 +36,21 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     """Run `opt` for each of the inputs of ``arguments``; the highest exit code."""
     outputs = _outputs(arguments)
     tasks = {path: _arguments_of(arguments, path, name) for path, name in outputs.items()}
-    endings = _endings(arguments, tasks, one_file)
+    results = _results(arguments, tasks, one_file)
     changed = versions = 0
     failed: list[str] = []
     worst = 0
-    with contextlib.closing(endings), _progress(len(tasks)) as advance:
-        for path, ended in endings:
+    with contextlib.closing(results), _progress(len(tasks)) as advance:
+        for path, result in results:
             advance()
-            if ended.messages:
-                print(ended.messages, end="", file=sys.stderr, flush=True)
-            if ended.code in _INTERRUPTED:
-                return ended.code
-            worst = max(worst, ended.code)
-            changed += ended.is_changed and not ended.code
-            versions += 0 if ended.code else ended.versions
-            if ended.code:
+            if result.messages:
+                print(result.messages, end="", file=sys.stderr, flush=True)
+            if result.code in _INTERRUPTED:
+                return result.code
+            worst = max(worst, result.code)
+            changed += result.is_changed and not result.code
+            versions += 0 if result.code else result.versions
+            if result.code:
                 failed.append(path)
     names = f": {', '.join(failed[:3])}{', …' if len(failed) > 3 else ''}" if failed else ""
     counts = [f"{changed} changed", *([_counted(versions, "version") + " added"] if arguments.contract else [])]
@@ -58,12 +58,12 @@ def run_files(arguments: argparse.Namespace, one_file: Callable[[argparse.Namesp
     return worst
 
 
-def _endings(
+def _results(
     arguments: argparse.Namespace,
     tasks: Mapping[str, argparse.Namespace],
     one_file: Callable[[argparse.Namespace], FileRun],
 ) -> Generator[tuple[str, FileResult]]:
-    """The endings in the order of the tasks: on a Ray cluster, in several processes, or in this one."""
+    """The results in the order of the tasks: on a Ray cluster, in several processes, or in this one."""
     if arguments.engine == "ray":
         from .opt_ray import on_cluster
 
@@ -73,7 +73,8 @@ def _endings(
 
 
 def _counted(number: int, noun: str) -> str:
-    """
+    """A number with its noun.
+
     >>> _counted(1, "file"), _counted(0, "file")
     ('1 file', '0 files')
     """
@@ -90,7 +91,7 @@ def _one_by_one(
 def _in_parallel(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun], jobs: int
 ) -> Generator[tuple[str, FileResult]]:
-    """The endings in the order of the tasks. If a process dies, the files that it leaves run in processes of their
+    """The results in the order of the tasks. If a process dies, the files that it leaves run in processes of their
     own."""
     from concurrent.futures.process import BrokenProcessPool
 

@@ -44,9 +44,9 @@ def on_cluster(
         waiting = collections.deque(tasks)
         calls: dict[Any, str] = {}
         lost: collections.Counter[str] = collections.Counter()
-        ended: dict[str, FileResult] = {}
+        results: dict[str, FileResult] = {}
         for path in tasks:
-            while path not in ended:
+            while path not in results:
                 while waiting and len(calls) < limit:
                     each = waiting.popleft()
                     calls[run.remote(origin, marker, one_file, each, tasks[each])] = each
@@ -55,15 +55,15 @@ def on_cluster(
                     each = calls.pop(call)
                     answer = _answer(ray, call)
                     if isinstance(answer, FileResult):
-                        ended[each] = answer
+                        results[each] = answer
                         continue
                     lost[each] += 1
                     if lost[each] < ATTEMPTS:
                         waiting.appendleft(each)
                         continue
                     message = f"{each}: error: given up: {ATTEMPTS} workers were lost while they optimized it: "
-                    ended[each] = FileResult(INTERNAL, False, 0, f"{message}{reason_of(answer)}\n")
-            yield path, ended.pop(path)
+                    results[each] = FileResult(INTERNAL, False, 0, f"{message}{reason_of(answer)}\n")
+            yield path, results.pop(path)
 
 
 def _run_on_node(
