@@ -18,7 +18,9 @@ reported as a note.
 A location is 4 bytes, or one byte in an object that is accessed in smaller pieces. For each location, the last writer,
 one writer before it, the last reader and one reader before it are stored, separately for weak and strong accesses. The
 earlier one is needed where the last one accesses the location again: that access races only with the earlier one. As
-the earlier one, a thread from another block than the last one's is preferred.
+the earlier one, a thread from another block than the last one's is preferred. Of strong writes only the last is stored:
+a thread that executed a later atomic may know from its result that all others are done, as the last block of a
+reduction does, which then writes the counter.
 A stamp is (clock of the block) << 32 | thread + 1. The clock of a block increases at each of its synchronizations. So a
 comparison of numbers shows whether a stamp of the same block is older than the last barrier of the block.
 """
@@ -273,7 +275,10 @@ class Races:
         kind = ("strong " if strong else "") + ("write" if writes else "read")
         conflict: Conflict | None = None
         for at in locations:
-            self._note_last(kind, at, stamps, base, low, c.batch.block_size)
+            if writes and strong:
+                self.column(kind)[at] = stamps
+            else:
+                self._note_last(kind, at, stamps, base, low, c.batch.block_size)
             if writes and not strong and not isinstance(at, slice):
                 stored = self.column(kind)[at]
                 overwritten = stored != stamps

@@ -342,7 +342,7 @@ def truth(first: LaunchResult, second: LaunchResult, pair: Pair) -> str:
 
 
 def race_kinds(result: LaunchResult, half: Half) -> set[str]:
-    """The kinds of pairs of accesses that race in a launch: ``write write``, and ``mixed`` for all others.
+    """The kinds of pairs of accesses that race in a launch: ``write write``, ``read write`` and ``atomic``.
 
     Nothing orders two threads of the kernels but barriers. In a kernel with barriers, only threads of different blocks
     are compared.
@@ -354,8 +354,10 @@ def race_kinds(result: LaunchResult, half: Half) -> set[str]:
             threads.setdefault(what, set()).add(block if half.has_barriers else (block, thread))
         if len(threads.get("write", ())) > 1:
             kinds.add("write write")
-        if len(threads) > 1 and len(set[object]().union(*threads.values())) > 1:
-            kinds.add("mixed")
+        weak = {what: found for what, found in threads.items() if what != "red"}
+        for name, found in (("read write", weak), ("atomic", threads)):
+            if len(found) > 1 and len(set[object]().union(*found.values())) > 1:
+                kinds.add(name)
     return kinds
 
 

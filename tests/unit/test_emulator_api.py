@@ -246,11 +246,10 @@ def test_a_race_with_the_reader_before_the_last_one(threads: int, reads: str, wr
     assert [finding.kind for finding in found] == ["race"]
 
 
-#: All threads write 5 to a word, or add 5: at one instruction, or the last thread at a second one.
+#: All threads write 5 to a word: at one instruction, or the last thread at a second one.
 _SAME_WRITES = {
     "one instruction": "st.global.u32 [%rd1], 5;",
     "two instructions": "@!%p0 st.global.u32 [%rd1], 5; @%p0 st.global.u32 [%rd1], 5;",
-    "atomics": "@!%p0 red.global.add.u32 [%rd1], 5; @%p0 red.global.add.u32 [%rd1], 5;",
 }
 
 
@@ -270,8 +269,21 @@ def test_a_race_with_the_writer_before_the_last_one(blocks: int, threads: int, w
     @%p0 {access}
     ret;"""
     found = Emulator().load(entry(body)).launch("k", blocks, threads, [np.zeros(1, np.uint32)]).findings
-    assert {finding.kind for finding in found} - {"same-value-race"} == {"race"}
-    assert ("same-value-race" in {finding.kind for finding in found}) == (writes != "atomics")
+    assert {finding.kind for finding in found} == {"race", "same-value-race"}
+
+
+def test_the_last_of_all_threads_resets_a_counter() -> None:
+    """The result of the atomic is the evidence that all other threads are done."""
+    body = """.reg .b32 %r<3>; .reg .b64 %rd<2>; .reg .pred %p0;
+    ld.param.u64 %rd1, [x];
+    atom.global.add.u32 %r1, [%rd1], 1;
+    setp.eq.u32 %p0, %r1, 7;
+    @%p0 st.global.u32 [%rd1], 0;
+    ret;"""
+    for schedule in ("order", "random"):
+        x = np.zeros(1, np.uint32)
+        assert not Emulator().load(entry(body)).launch("k", 8, 1, [x], schedule=schedule).findings
+        assert x[0] == 0
 
 
 @pytest.mark.parametrize("blocks, kinds", [(1, {"same-value-race"}), (2, {"race", "same-value-race"})])
