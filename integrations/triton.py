@@ -12,7 +12,6 @@ Requires: Triton 3.5 or newer. `enable` is called before the kernels are compile
 from __future__ import annotations
 
 import functools
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
