@@ -52,7 +52,7 @@ class Summary:
         lines: list[str] = []
         files, kernels, changed = (sum(counts[index] for counts in self.ways.values()) for index in range(3))
         lines.append(f"ptxmotion: {_count(files, 'PTX file')} loaded: {changed} of {_count(kernels, 'kernel')} changed")
-        if not (self.ways or self.kept or self.left):
+        if not (self.ways or self.warnings or self.left):
             lines.append("  no code was seen: none was loaded (is there a GPU?), or it was loaded in an unknown way")
         for way, (files, kernels, changed) in self.ways.items():
             lines.append(f"  {way}: {_count(files, 'PTX file')}, {changed} of {_count(kernels, 'kernel')} changed")
