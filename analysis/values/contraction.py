@@ -21,9 +21,10 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
-   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. This holds for a guarded reader, too, and for a
-   reader in another block. A reader that ptxas removes as dead does not count. Nor does a reader in a loop after the
-   product, if an equal product precedes the reader in its block: ptxas lets it read that one.
+   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes as dead does not count.
+   A reader with a guard, or in another block, usually counts. But where a branch on the same predicate followed the
+   guarded store, ptxas stored one product and contracted another one, even if a further instruction in the block of
+   the product read it. So such a reader makes the product open.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
@@ -169,7 +170,8 @@ class _Reach:
 
     sums: dict[Instr, bool] = field(default_factory=dict[Instr, bool])  #: By sum: whether it is certainly contracted.
     others: set[Instr] = field(default_factory=set[Instr])
-    is_rounded: bool = False
+    is_rounded: bool = False  #: read by an instruction that keeps it rounded
+    is_doubtful: bool = False  #: read by an instruction, no contractible sum, that has a guard or is in another block
     escapes: bool = False
     is_in_local: bool = False  #: stored to local memory
     readers: set[tuple[Instr, bool, int]] = field(default_factory=set["tuple[Instr, bool, int]"])
@@ -323,34 +325,18 @@ class _Classes:
             found.is_in_local |= not found.escapes
         else:
             found.others.add(reader)
-            found.is_rounded |= is_direct and self._is_certain(start, reader)
+            is_certain = self._is_certain(start, reader)
+            found.is_rounded |= is_direct and is_certain
+            found.is_doubtful |= not is_certain
 
     def _is_certain(self, start: Instr, reader: Instr) -> bool:
-        """Whether every copy of ``start`` that ptxas may make has a copy of ``reader``. Outside loops there is one
-        copy, except in functions, which may be inlined into a loop. In a loop, each copy is one of an iteration."""
-        here, there = self.block_of[start], self.block_of[reader]
-        loop_of = self.facts.loops.loop_of
-        if here != there and self._may_read_equal(start, reader):
-            return False
-        if loop_of[here] < 0 and self.facts.kernel.is_entry:
-            return True
-        if reader.guard is not None:
-            return False
-        return here == there or (loop_of[here] == loop_of[there] and self.facts.post_dominance.dominates(there, here))
-
-    def _may_read_equal(self, start: Instr, reader: Instr) -> bool:
-        """Whether ptxas may let ``reader`` read another product of the same value. It does so where the reader is in a
-        deeper loop than ``start`` and the other product is in its block. Products of one opcode count as equal."""
-        depth = self.facts.loops.depth
-        there = self.block_of[reader]
-        if depth[there] <= depth[self.block_of[start]]:
-            return False
-        others = (each for each in self.products if each is not start and each.form.op is start.form.op)
-        return any(self.block_of[each] == there for each in others)
+        """Whether ptxas executes ``reader`` with every copy of ``start`` that it may make. It may copy a product into
+        the arms of a branch, and leave a reader with a guard, or in another block, in one of them."""
+        return reader.guard is None and self.block_of[start] == self.block_of[reader]
 
 
 def _kind(instr: Instr, reach: _Reach) -> str:
-    if reach.is_rounded or not (reach.sums or reach.escapes):
+    if (reach.is_rounded and not reach.is_doubtful) or not (reach.sums or reach.escapes):
         return "rounded"
     is_certain = not reach.escapes and not reach.others and instr.guard is None and all(reach.sums.values())
     return "contracted" if is_certain else "open"

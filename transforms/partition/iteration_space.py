@@ -9,8 +9,7 @@ Requires: facts of an entry without nested scopes. Guarantees: each thread compu
 barriers, atomics and loads in the same order; all threads of a block run the same copy. Products of copied
 floating-point instructions are contracted as those of the originals (`contraction_audit.py`, with `Facts.copies`).
 Refuses, with a reason: functions; kernels with fewer checks than ``least``, weighted by loop depth, or with more
-instructions than ``most``; debug modules; branch tables; unknown opcodes; kernels in which a sum reads a product that
-another reader keeps rounded, if a reader has a guard or is in another block than the product.
+instructions than ``most``; debug modules; branch tables; unknown opcodes.
 Reference: Qiao, Teich, Hannig, *An Efficient Approach for Image Border Handling on GPUs via Iteration Space
 Partitioning*, IPDPSW 2021. The paper generates nine regions from source code in its own language. This pass makes
 two from PTX.
@@ -25,7 +24,6 @@ from typing import TYPE_CHECKING, ClassVar
 from ...analysis.interior import Interior, find_interior
 from ...analysis.manager import Facts
 from ...analysis.values.block_bounds import BlockBounds
-from ...analysis.values.contraction import Contraction
 from ...ptx import Block, Guard, Kernel
 from ...ptx.builder import Builder
 from ..code_motion.branch_divergence import divergent_blocks
@@ -48,7 +46,6 @@ REASONS = {
     "debug": "it has debug information of 'nvcc -G'",
     "opaque": "it has an opcode that is not known",
     "directive": "it has a branch table, a prototype, a pragma, or a scope of several blocks",
-    "contraction": "a sum reads a product that also has a reader with a guard or in another block",
     "no-block": "its conditions hold in every block",
     "not-affine": "its operands are no polynomials of coordinates and parameters with known bounds",
     "loop-bound": "it depends on the counter of a loop whose number of iterations is not known",
@@ -87,8 +84,6 @@ class IterationSpacePartitioning:
             return self._refuse(kernel, remarks, "too-few")
         if not interior.needs.conditions:
             return self._refuse(kernel, remarks, "no-block")
-        if _may_round_otherwise(facts):
-            return self._refuse(kernel, remarks, "contraction")
         if not remarks.may_rewrite(self.name, interior.borders[0]):
             return False
         self._split(kernel, facts, interior)
@@ -136,13 +131,3 @@ class IterationSpacePartitioning:
         remarks.add("Passed", self.name, "Split", kernel, message, instr=first)
         remarks.count(kernel, self.name, "checks removed", len(interior.borders))
         remarks.count(kernel, self.name, "split")
-
-
-def _may_round_otherwise(facts: Facts) -> bool:
-    """Whether a sum reads a product that counts as rounded, and a reader of the product has a guard or is in another
-    block."""
-    # ptxas may contract such a product with the sum in one copy of the code and not in the other one.
-    return any(
-        product.kind == "rounded" and product.sums and not all(is_here for _, is_here, _ in product.readers)
-        for product in facts.get(Contraction.of).products.values()
-    )
