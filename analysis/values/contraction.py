@@ -5,7 +5,7 @@ multiply-add, which rounds once. So the bits of a sum depend on what else reads 
 
 Computes: for each product that is read, one of four kinds.
 
-``rounded``     ptxas rounds it: no sum may read it, or another instruction reads it whenever it is computed.
+``rounded``     ptxas rounds it: no sum may read it, or other instructions read it, all in its block, without a guard.
 ``contracted``  ptxas contracts it with all of its readers, which are sums in the block of the product.
 ``paired``      the same, but one of the sums adds it to another such product, and ptxas contracts one of the two.
 ``open``        all other products. The answer depends on how ptxas unrolls loops, removes branches, sinks instructions
@@ -21,9 +21,9 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
-   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes as dead does not count.
-   A reader with a guard, or in another block, usually counts. But where a branch on the same predicate followed the
-   guarded store, ptxas stored one product and contracted another one, even if a further instruction in the block of
+   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes as dead does not
+   count. A reader with a guard, or in another block, usually counts. But where a branch on the same predicate followed
+   the guarded store, ptxas stored one product and contracted another one, even if a further instruction in the block of
    the product read it. So such a reader makes the product open.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
