@@ -21,6 +21,7 @@ from ..errors import DslError
 from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
 from ..kernel import PythonKernel, device
 from ..language import f32, i64, type_from, uint4
+from ..unit import Arithmetic
 from . import reduction_kernels as kernels
 from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam
@@ -71,9 +72,11 @@ class GlobalOperator(Operator[Any]):
     def body(self) -> OperatorBody:  # pyright: ignore[reportIncompatibleVariableOverride]
         raise DslError(f"{self.name} is a global operator, which has no value for a single pixel")
 
-    def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
+    def kernel(
+        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+    ) -> PythonKernel[...]:
         """The kernel for images of ``pixel``, called ``name``. Without ``vectors``, pixels are loaded one by one.
-        Raises `DslError`."""
+        ``arithmetic`` is that of floats, as in `Options`. Raises `DslError`."""
         raise NotImplementedError
 
     def _node(self, image: object, pixel: t.Type, width: int) -> GlobalNode:
@@ -147,7 +150,9 @@ class Reduction(GlobalOperator):
             raise _wrong(self.finish, f"finish needs the parameters ({self.value}, i64) and a result")
         return signature.result
 
-    def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
+    def kernel(
+        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+    ) -> PythonKernel[...]:
         """The kernel, whose parameters are those of `reduction_kernels.reduce_in_strides`."""
         constants = {
             **Words.of(pixel).constants(vectors),
@@ -161,7 +166,7 @@ class Reduction(GlobalOperator):
         }
         template = kernels.reduce_in_strides if self.commutative else kernels.reduce_in_order
         bounds = (BLOCK, MOST_RESIDENT) if t.size_of(self.value) <= 8 else (BLOCK,)
-        return PythonKernel(template.function, bounds, name, constants)
+        return _kernel(template, bounds, name, constants, arithmetic)
 
     def _lift(self, pixel: t.Scalar | t.Struct) -> object:
         if self.lift is not None:
@@ -203,7 +208,9 @@ class Histogram(GlobalOperator):
         """The histogram of an image: an image of u32 with one row of ``bins`` pixels."""
         return self._node(image, t.U32, self.bins)
 
-    def kernel(self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True) -> PythonKernel[...]:
+    def kernel(
+        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+    ) -> PythonKernel[...]:
         """The kernel, whose parameters are those of `reduction_kernels.histogram_of_pixels`."""
         signature = _signature(self.bin)
         if [p.type for p in signature.params] != [pixel] or signature.result != t.I32:
@@ -214,7 +221,7 @@ class Histogram(GlobalOperator):
             "REDUCE_BINS": self.bins,
             "REDUCE_COPIES": min(MOST_COPIES, HISTOGRAM_BYTES // (4 * self.bins)),
         }
-        return PythonKernel(kernels.histogram_of_pixels.function, (BLOCK,), name, constants)
+        return _kernel(kernels.histogram_of_pixels, (BLOCK,), name, constants, arithmetic)
 
 
 @dataclass(frozen=True)
@@ -339,6 +346,19 @@ def _device(function: object, what: str) -> DeviceFunction:
     if not isinstance(function, DeviceFunction):
         raise DslError(f"{what} must be a @device function", caller())
     return function
+
+
+def _kernel(
+    template: PythonKernel[...],
+    bounds: tuple[int, ...],
+    name: str,
+    constants: dict[str, object],
+    arithmetic: Arithmetic,
+) -> PythonKernel[...]:
+    """The template with these constants, as a kernel called ``name``."""
+    made = PythonKernel(template.function, bounds, name, constants)
+    made.arithmetic = arithmetic
+    return made
 
 
 def _typed(device_function: object, **types: t.Scalar) -> DeviceFunction:

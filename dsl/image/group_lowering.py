@@ -292,7 +292,7 @@ def lower_plan(plan: Plan, options: Options, lowering: str) -> Lowered:
     def made(group: Group, name: str) -> Launch:
         (first, *_) = group.nodes
         return (
-            global_launch(first, name, lowering)
+            global_launch(first, name, lowering, options)
             if isinstance(first, GlobalNode)
             else group_launch(group, name, options)
         )

@@ -238,9 +238,7 @@ def region(node: Node[Any], loads: Mapping[str, PixelFunction], arguments: Argum
             values.append(param.name)
         else:
             assert isinstance(argument.param.pixel, t.Scalar)
-            constant = f"{argument.param.name}_value"
-            while any(param.name == constant for param in taken) or constant in names:
-                constant += "_"
+            constant = arguments.reserved(f"{argument.param.name}_value")
             names[constant] = argument.param.pixel.dtype.type(argument.value)
             values.append(constant)
     call = ", ".join(["x", "y", *(param.name for param in params), *values])
@@ -354,7 +352,9 @@ def lower_nodes(graph: Graph, lowering: str, options: Options, lower: LowerNode)
     """One launch for each node. Nodes whose kernels are equal share one."""
 
     def made(node: Node[Any], name: str) -> Launch:
-        return global_launch(node, name, lowering) if isinstance(node, GlobalNode) else lower(node, name, options)
+        if isinstance(node, GlobalNode):
+            return global_launch(node, name, lowering, options)
+        return lower(node, name, options)
 
     launches = named_launches([(node.operator.name, partial(made, node)) for node in graph.nodes])
     again: Callable[[Graph], Lowered] = lambda other: lower_nodes(other, lowering, options, lower)  # noqa: E731

@@ -11,16 +11,16 @@ from typing import Any
 from .. import types as t
 from ..functions import Param
 from .global_operators import BLOCK, GlobalNode, Histogram, Words
-from .lowered import KernelArgument, Launch
+from .lowered import KernelArgument, Launch, Options
 from .operators import Image, Scratch
 
 __all__ = ["global_launch"]
 
 
-def global_launch(node: GlobalNode, name: str, lowering: str) -> Launch:
+def global_launch(node: GlobalNode, name: str, lowering: str, options: Options) -> Launch:
     """The launch, with a kernel called ``name``."""
     image, operator = node.accesses[0].image, node.operator
-    kernel = operator.kernel(image.pixel, name, vectors=lowering != "naive")
+    kernel = operator.kernel(image.pixel, name, vectors=lowering != "naive", arithmetic=options.arithmetic)
     grid = Words.of(image.pixel).blocks(image.width * image.height)
     if isinstance(operator, Histogram):
         memory = Scratch(f"{name}_totals", t.U32, operator.bins, is_zero=True)

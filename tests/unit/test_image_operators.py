@@ -400,3 +400,19 @@ def test_the_kernels_of_a_pipeline_are_translation_units() -> None:
     first, *units = twice.compile((4, 4)).cuda.split("// translation unit: ")
     assert first == "" and len(units) == 2
     assert all(unit.count("__global__") == 1 for unit in units)
+
+
+@point
+def scaled_and_moved(pixel: f32, by: f32, more: f32) -> f32:
+    return pixel * by + more
+
+
+@pipeline
+def names_that_meet(src: Image[f32], by_value: f32) -> Image[f32]:
+    """The generated name of the constant 3 would be that of the number."""
+    return scaled_and_moved(src, 3.0, by_value)
+
+
+def test_a_constant_and_a_number_of_the_pipeline_have_different_names() -> None:
+    image = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert (names_that_meet(image, 10.0, backend=EmulatorBackend()) == image * 3 + 10).all()

@@ -348,3 +348,24 @@ def test_what_a_pipeline_refuses_of_global_operators() -> None:
         pipeline(wrong).graph(width=3, height=3)
     with pytest.raises(DslError, match="combine must be a @device function"):
         Reduction(max, 0)
+
+
+@device
+def weighted(pixel: f32) -> f32:
+    return pixel * f32(0.3)
+
+
+@reduction(identity=0, lift=weighted)
+def weighted_sum(left: f32, right: f32) -> f32:
+    return left + right
+
+
+def test_a_product_and_the_sum_that_reads_it_round_one_by_one() -> None:
+    """So the loops with and without vector loads compute the same bits."""
+    assert "fma." not in weighted_sum.kernel(t.F32, "reduce").ptx(compiler())
+    assert "fma." in weighted_sum.kernel(t.F32, "reduce", arithmetic="nvcc").ptx(compiler())
+    image = pixels_of(np.float32, 5001)
+    with_vectors = run(weighted_sum, image, f32)
+    assert run(weighted_sum, image, f32, vectors=False).tobytes() == with_vectors.tobytes()
+    products = image * np.float32(0.3)
+    assert with_vectors.tobytes() == documented_sum(products).tobytes()
