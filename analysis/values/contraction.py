@@ -49,7 +49,7 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
     or loaded again from the same address. Without readers in other blocks than their products this did not happen.
 11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
-Requires: the SSA view, loops and post-dominance of the current version. Guarantees: if the kind is *rounded* or
+Requires: the SSA view and loops of the current version. Guarantees: if the kind is *rounded* or
 *contracted*, ptxas does that for every execution of the product. Refuses nothing. A kernel without products or without
 sums takes one scan.
 Reference: PTX ISA 9.0, §9.7.3 (``add``, ``mul``: "may be optimized aggressively"); experiments with ptxas 13.0.
