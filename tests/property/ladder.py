@@ -12,7 +12,8 @@ The first check that fails is reported:
 3. On the emulator, every array argument holds the same bytes, the same lines are printed, and there is no new finding:
 out of bounds, unset registers or memory, races, barriers.
 
-4. Effects run as often as before: stores, atomics, fences, barriers. If the passes promise it, no thread loads or
+4. Effects run as often as before: writes of memory, atomics, fences, barriers. A thread with a false guard writes
+nothing, so a pass may remove its store. If the passes promise it, no thread loads or
 evaluates more (`KEEPS_PATHS`), or no warp (`KEEPS_WARPS`), or no thread or warp loads more (`KEEPS_LOADS`,
 `KEEPS_WARP_LOADS`).
 
@@ -102,14 +103,16 @@ def launch_of(program: RandomProgram) -> Launch:
 
 @dataclass
 class Run:
-    """The result of one launch: the bytes of all arrays, printed lines, kinds of findings, counts, and the lines and
-    texts of the branches that separated lanes of one instance; or how it failed."""
+    """The result of one launch: the bytes of all arrays, printed lines, kinds of findings, counts, how often threads
+    wrote each state space, and the lines and texts of the branches that separated lanes of one instance; or how it
+    failed."""
 
     arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
     findings: list[str] = field(default_factory=list[str])
     details: list[str] = field(default_factory=list[str])
     counts: Counts = field(default_factory=Counts)
+    writes: dict[str, int] = field(default_factory=dict[str, int])
     parted: dict[int, str] = field(default_factory=dict[int, str])
     fault: str = ""
 
@@ -125,7 +128,15 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
             Emulator(budget=budget)
             .load(module)
             .launch(
-                launch.kernel, launch.grid, launch.block, args, launch.shared, schedule=schedule, seed=seed, judge=judge
+                launch.kernel,
+                launch.grid,
+                launch.block,
+                args,
+                launch.shared,
+                schedule=schedule,
+                seed=seed,
+                judge=judge,
+                trace=True,
             )
         )
     except EmulatorError as error:
@@ -136,6 +147,10 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     result.findings = sorted({finding.kind for finding in done.findings})
     result.details = [str(finding) for finding in done.findings]
     result.counts = done.counts
+    assert done.trace is not None
+    rows = done.trace.accesses
+    written = np.bincount(rows["space"][rows["write"]], minlength=len(SPACES))
+    result.writes = {space: int(count) for space, count in zip(SPACES, written, strict=True)}
     own = frozenset(module.kernel(launch.kernel).instructions())
     result.parted = {module.source.line_column(each.pos)[0]: each.text for each in judge.parted if each in own}
     return result
@@ -280,7 +295,7 @@ class Ladder:
         whole = not any(branch.diverged for branch in before.counts.branches.values())
         by_warp = whole and schedule == "order"
         fewer = not names.isdisjoint(DROPS_STORES)
-        yield from _effects_differ(before.counts, after.counts, by_warp=by_warp, may_drop_stores=fewer)
+        yield from _effects_differ(before, after, by_warp=by_warp, may_drop_stores=fewer)
         if names and names <= KEEPS_PATHS:
             yield from _evaluates_more(before.counts, after.counts)
         elif names and names <= KEEPS_WARPS and schedule == "order" and self._always_diverged(before.counts):
@@ -344,20 +359,18 @@ def refused(ptx: str, opt_level: int = 1) -> str:
     return ""
 
 
-def _is_effect(name: str) -> bool:
-    return name == "sync" or name.startswith(("st.", "atom.", "red."))
-
-
-def _effects_differ(before: Counts, after: Counts, *, by_warp: bool, may_drop_stores: bool) -> Iterator[str]:
+def _effects_differ(before: Run, after: Run, *, by_warp: bool, may_drop_stores: bool) -> Iterator[str]:
     """Counts of effects that must run exactly as often: by threads, and by warps if one schedule splits them in the
     same way."""
-    for name in sorted({*before.by_class, *after.by_class}):
-        if _is_effect(name):
-            old, new = (counts.by_class.get(name, [0, 0])[1] for counts in (before, after))
-            if old != new and not (may_drop_stores and name.startswith("st.") and new < old):
-                yield f"{name} ran {new} times, not {old}"
+    for space, old in before.writes.items():
+        new = after.writes[space]
+        if old != new and not (may_drop_stores and new < old):
+            yield f"{space} memory was written {new} times, not {old}"
+    old, new = (each.counts.by_class.get("sync", [0, 0])[1] for each in (before, after))
+    if old != new:
+        yield f"sync ran {new} times, not {old}"
     for what in ("barriers", "atomics", *(("global_store_requests",) if by_warp else ())):
-        old, new = getattr(before, what), getattr(after, what)
+        old, new = getattr(before.counts, what), getattr(after.counts, what)
         if old != new and not (may_drop_stores and what == "global_store_requests" and new < old):
             yield f"{new} {what}, not {old}"
 

@@ -193,7 +193,7 @@ PLANTED = """\
         ("%r3, %r2, %r1", "%r3, %r2, %r4", "new findings"),
         ("[%rd3];\n", "[%rd3+4096];\n", "fault"),
         ("\tbar.sync 0;\n", "", "sync ran"),
-        ("\tst.global.u32 [%rd3], %r3;\n", 2 * "\tst.global.u32 [%rd3], %r3;\n", "st.global ran"),
+        ("\tst.global.u32 [%rd3], %r3;\n", 2 * "\tst.global.u32 [%rd3], %r3;\n", "global memory was written"),
         ("\tmul.lo.u32 %r3, %r2, %r1;\n", 2 * "\tmul.lo.u32 %r3, %r2, %r1;\n", "evaluations by threads"),
         ("\tld.global.u32 %r2, [%rd3];\n", 2 * "\tld.global.u32 %r2, [%rd3];\n", "ld.global ran"),
         ("%r3, %r2, %r1", "%r3, %r2, %rd1", "verify"),
@@ -209,6 +209,17 @@ def test_the_ladder_notices(old: str, new: str, complaint: str) -> None:
     with contextlib.suppress(PtxError):
         after = print_module(parse(after))
     found = ladder.judge(after, frozenset(["lcm"]))
+    assert any(complaint in line for line in found) if complaint else found == []
+
+
+@pytest.mark.parametrize(("guard", "complaint"), [("lt", ""), ("ge", "global memory was written")])
+def test_a_store_counts_where_its_guard_is_true(guard: str, complaint: str) -> None:
+    """A pass may remove a store whose guard is false in all threads, as `isp` does for a block without a border."""
+    launch = Launch("k", (1,), (32,), 0, lambda seed: [np.zeros(32, np.uint32)])
+    with_store = f"\tsetp.{guard}.s32 %p0, %r1, 0;\n\t@%p0 st.global.u32 [%rd3], %r3;\n"
+    without = with_store.splitlines(keepends=True)[0]
+    before, after = (PLANTED.replace("\tbar.sync 0;\n", f"{each}\tbar.sync 0;\n") for each in (with_store, without))
+    found = Ladder(before, launch).judge(print_module(parse(after)))
     assert any(complaint in line for line in found) if complaint else found == []
 
 
