@@ -47,7 +47,7 @@ class Access:
     """The access of an instruction: ``width`` × ``count`` bytes in ``space``.
 
     ``reads`` and ``writes`` state what it does; an atomic operation does both. ``strong``: it does not race with
-    another strong access.
+    another strong access. ``observes``: an atomic whose result the thread gets.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Access:
         reads: bool,
         writes: bool,
         strong: bool = False,
+        observes: bool = False,
     ) -> None:
         self.instr = instr
         self.space = space
@@ -71,6 +72,7 @@ class Access:
         self.reads = reads
         self.writes = writes
         self.strong = strong
+        self.observes = observes
         self.verb = "updates" if reads and writes else "writes" if writes else "reads"
         self.is_private = space == "local"
 
@@ -287,7 +289,9 @@ class Access:
         self, c: Cohort, piece: Piece, value: Array | None, selectors: list[Selector], locations: list[Selector]
     ) -> None:
         """Record the access, and report races between its own lanes. Call it after the store."""
-        conflict = races_of(piece.target).note(c, piece.lanes, locations, writes=self.writes, strong=self.strong)
+        conflict = races_of(piece.target).note(
+            c, piece.lanes, locations, writes=self.writes, strong=self.strong, observes=self.observes
+        )
         if conflict is not None:
             self._report_race(c, piece, conflict, self._is_same(conflict, piece, value, selectors))
 

@@ -154,7 +154,17 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
     space = memory_ops.space_of(binder, form.space, memory)
     options = image.options
     element = min(width, 8)
-    access = Access(instr, space, element, count * width // element, options, reads=True, writes=True, strong=True)
+    access = Access(
+        instr,
+        space,
+        element,
+        count * width // element,
+        options,
+        reads=True,
+        writes=True,
+        strong=True,
+        observes=wants_old,
+    )
     address_of = memory_ops.address_of(binder, memory)
     guard = binder.guard(instr)
 

@@ -18,9 +18,9 @@ reported as a note.
 A location is 4 bytes, or one byte in an object that is accessed in smaller pieces. For each location, the last writer,
 one writer before it, the last reader and one reader before it are stored, separately for weak and strong accesses. The
 earlier one is needed where the last one accesses the location again: that access races only with the earlier one. As
-the earlier one, a thread from another block than the last one's is preferred. Of strong writes only the last is stored:
-a thread that executed a later atomic may know from its result that all others are done, as the last block of a
-reduction does, which then writes the counter.
+the earlier one, a thread from another block than the last one's is preferred. An atomic with a result is stored as the
+only strong write: its thread may know from the result that all others are done, as the last block of a reduction does,
+which then writes the counter. A reduction (`red`) and a strong store show nothing to their thread.
 A stamp is (clock of the block) << 32 | thread + 1. The clock of a block increases at each of its synchronizations. So a
 comparison of numbers shows whether a stamp of the same block is older than the last barrier of the block.
 """
@@ -268,15 +268,20 @@ class Races:
         return lanes, (earlier[lanes] & _THREAD) - 1
 
     def note(
-        self, c: Cohort, lanes: Array | None, locations: list[Selector], *, writes: bool, strong: bool
+        self, c: Cohort, lanes: Array | None, locations: list[Selector], *, writes: bool, strong: bool, observes: bool
     ) -> Conflict | None:
-        """Record this access. The result is the races between its own lanes, if it writes."""
+        """Record this access. The result is the races between its own lanes, if it writes.
+
+        ``observes``: it is an atomic whose result shows its thread which strong writes came before it.
+        """
         stamps, base, low = c.stamps(lanes)
         kind = ("strong " if strong else "") + ("write" if writes else "read")
         conflict: Conflict | None = None
         for at in locations:
-            if writes and strong:
+            if observes:
                 self.column(kind)[at] = stamps
+                if f"{kind}2" in self.columns:
+                    self.columns[f"{kind}2"][at] = 0
             else:
                 self._note_last(kind, at, stamps, base, low, c.batch.block_size)
             if writes and not strong and not isinstance(at, slice):

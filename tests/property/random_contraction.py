@@ -3,7 +3,8 @@
 Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the other
 operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are added in
 pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this. Some kernels
-compute one product several times in nested loops and do little else.
+compute one product several times in nested loops and do little else. In some kernels most instructions and branches
+depend on one predicate: guards, the branches around them, and ``selp``.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class _Writer:
         self.labels = 0
         self.inputs = ["%a", "%b", "%c"]
         self.values = list(self.inputs)
+        #: How often an instruction has a guard, by kind, and the predicates of guards, branches and selections.
+        self.guarded: dict[str, float] = {"store": 0.1}
+        self.predicates = ["%p1", "%p2"]
         self.weights: dict[str, float] = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "long": 0.3}
 
     def compute_one_product_again(self) -> None:
@@ -47,42 +51,58 @@ class _Writer:
         self.weights = {"mul": 4, "add": 3, "store": 5}
         self.values = ["%a"]
 
+    def depend_on_one_predicate(self) -> None:
+        """From now on, guards, branches and selections use one predicate or its negation, and most are guarded."""
+        often = self.rng.choice([0.2, 0.5])
+        self.guarded = {"store": 0.5, "add": often, "mul": often, "load": often, "move": often}
+        self.predicates = ["%p1", "!%p1", "%p1"]
+        self.weights |= {"move": 4, "store": 5, "select": 3}
+
+    def guard(self, kind: str) -> str:
+        return f"@{self.predicate()} " if self.rng.random() < self.guarded.get(kind, 0) else ""
+
+    def predicate(self) -> str:
+        return self.rng.choice(self.predicates)
+
     def new(self) -> str:
         self.registers += 1
         return f"%f{self.registers}"
 
     def statement(self, depth: int) -> None:
-        weights = {**self.weights, "if": depth, "loop": depth if "load" in self.weights else 2 * depth}
+        weights = {**self.weights, "if": (3 if "select" in self.weights else 1) * depth, "loop": depth if "load" in self.weights else 2 * depth}
         kind = self.rng.choices(tuple(weights), tuple(weights.values()))[0]
         getattr(self, "_" + kind)(depth)
 
     def _mul(self, depth: int) -> None:
         left, right = self.rng.choice(self.inputs), self.rng.choice(self.inputs)
-        self._define(f"{self.rng.choice(_PRODUCTS)} {{}}, {left}, {right};")
+        self._define(f"{self.rng.choice(_PRODUCTS)} {{}}, {left}, {right};", self.guard("mul"))
 
-    def _define(self, text: str) -> None:
+    def _define(self, text: str, guard: str = "") -> None:
         result = self.new()
-        self.lines.append(text.format(result))
+        if guard:
+            self.lines.append(f"mov.f32 {result}, {self.rng.choice(self.values)};")
+        self.lines.append(guard + text.format(result))
         self.values.append(result)
 
     def _add(self, depth: int) -> None:
         self.constant += 1
         result, value = self.new(), self.rng.choice(self.values[-5:])
-        operation = self.rng.choice(_SUMS)
-        self.lines.append(f"{operation} {result}, {value}, {_literal(self.constant)};")
-        self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
+        operation, guard = self.rng.choice(_SUMS), self.guard("add")
+        if guard:
+            self.lines.append(f"mov.f32 {result}, {self.rng.choice(self.inputs)};")
+        self.lines.append(f"{guard}{operation} {result}, {value}, {_literal(self.constant)};")
+        self.lines.append(f"{self.guard('add')}st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
 
     def _store(self, depth: int) -> None:
         value = self.rng.choice(self.values[-4:])
-        guard = f"@%p{self.rng.randrange(1, 3)} " if self.rng.random() < 0.1 else ""
-        self.lines.append(f"{guard}st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
+        self.lines.append(f"{self.guard('store')}st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {value};")
 
     def _long(self, depth: int) -> None:
         """An instruction that ptxas may compile to a call or to a separate block. Some are dead."""
         self._define(self.rng.choice(("div.rn.f32 {}, %a, %b;", "sqrt.rn.f32 {}, %b;", "sqrt.approx.f32 {}, %c;")))
 
     def _load(self, depth: int) -> None:
-        self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];")
+        self._define(f"ld.global.f32 {{}}, [%o+{self.rng.choice(_SLOTS)}];", self.guard("load"))
 
     def _move(self, depth: int) -> None:
         value = self.rng.choice(self.values)
@@ -92,7 +112,12 @@ class _Writer:
         elif way < 0.3:
             self._define(f"selp.f32 {{}}, {value}, {self.rng.choice(self.values)}, %p2;")
         else:
-            self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {value};")
+            self._define(f"{self.rng.choice(('mov', 'neg'))}.f32 {{}}, {value};", self.guard("move"))
+
+    def _select(self, depth: int) -> None:
+        """A selection by the predicate of guards and branches, of values of which one may be a product."""
+        one, other = self.rng.choice(self.values[-4:]), self.rng.choice([*self.inputs, *self.values[-4:]])
+        self._define(f"selp.f32 {{}}, {one}, {other}, {self.rng.choice(['%p1', '%p1', '%p2'])};")
 
     def _pair(self, depth: int) -> None:
         products = [self._product() for _ in range(2)]
@@ -117,7 +142,7 @@ class _Writer:
     def _if(self, depth: int) -> None:
         self.labels += 1
         label = f"$I{self.labels}"
-        self.lines.append(f"@%p{self.rng.randrange(1, 3)} bra {label};")
+        self.lines.append(f"@{self.predicate()} bra {label};")
         self._scope(depth)
         self.lines.append(f"{label}:")
 
@@ -136,6 +161,8 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
     writer = _Writer(rng, first)
     if rng.random() < 0.3:
         writer.compute_one_product_again()
+    elif rng.random() < 0.5:
+        writer.depend_on_one_predicate()
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)

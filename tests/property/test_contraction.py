@@ -26,7 +26,7 @@ def transformed(text: str, passes: str, reader: Assembled | None) -> str:
 
 def wrong_kinds(text: str, contracted: dict[tuple[str, str], set[str]]) -> list[tuple[str, str, str]]:
     """The sums for which ptxas does not do what the analysis claims, by kernel and constant, with the claim of the
-    analysis."""
+    analysis. ptxas removes a sum that no thread executes, as one with the guard ``%p1`` in a block for ``!%p1``."""
     module = parse(text)
     wrong: list[tuple[str, str, str]] = []
     for kernel in module.kernels:
@@ -37,7 +37,7 @@ def wrong_kinds(text: str, contracted: dict[tuple[str, str], set[str]]) -> list[
             if constant is None or not kinds <= {"rounded", "contracted"}:
                 continue
             expected = "FFMA" if "contracted" in kinds else "FADD"
-            if contracted.get((kernel.name, constant)) != {expected}:
+            if contracted.get((kernel.name, constant), {expected}) != {expected}:
                 wrong.append((kernel.name, constant, expected))
     return wrong
 

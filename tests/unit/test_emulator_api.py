@@ -272,6 +272,29 @@ def test_a_race_with_the_writer_before_the_last_one(blocks: int, threads: int, w
     assert {finding.kind for finding in found} == {"race", "same-value-race"}
 
 
+@pytest.mark.parametrize("blocks, threads", [(1, 4), (1, 64), (4, 1), (3, 40)])
+@pytest.mark.parametrize("write", ["red.global.add.u32 [%rd1], 1;", "st.volatile.global.u32 [%rd1], %r1;"])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("access", ["st.global.u32 [%rd1], 7;", "ld.global.u32 %r4, [%rd1];"])
+def test_a_race_with_the_strong_writer_before_the_last_one(
+    blocks: int, threads: int, write: str, count: int, access: str
+) -> None:
+    """All threads write to a word, at one instruction or two. Then only the last thread accesses it. A reduction has
+    no result, so this thread cannot know which other threads were there."""
+    body = f""".reg .b32 %r<5>; .reg .b64 %rd<2>; .reg .pred %p0;
+    ld.param.u64 %rd1, [x];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mad.lo.u32 %r1, %r2, %r3, %r1;
+    setp.eq.u32 %p0, %r1, {blocks * threads - 1};
+    {write if count == 1 else f"@!%p0 {write} @%p0 {write}"}
+    @%p0 {access}
+    ret;"""
+    found = Emulator().load(entry(body)).launch("k", blocks, threads, [np.zeros(1, np.uint32)]).findings
+    assert {finding.kind for finding in found} == {"race"}
+
+
 def test_the_last_of_all_threads_resets_a_counter() -> None:
     """The result of the atomic is the evidence that all other threads are done."""
     body = """.reg .b32 %r<3>; .reg .b64 %rd<2>; .reg .pred %p0;
