@@ -31,6 +31,7 @@ from . import (
     memory_ops,
     sync_ops,
     transfers,
+    video_ops,
 )
 from .checks import LaunchError, UnsupportedInstruction
 from .layout import Frame, ParamLayout, SharedLayout, local_frame, param_layout, shared_layout
@@ -319,6 +320,8 @@ class Image:
             step = transfers.bind(self, binder, instr)
         elif family == "matrix":
             step = matrix_ops.bind(self, binder, instr)
+        elif family == "video":
+            step = video_ops.bind(binder, instr)
         elif name == "control_nop":
             return _nothing
         else:

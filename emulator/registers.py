@@ -94,6 +94,8 @@ class Registers:
         if isinstance(operand, Reg):
             return [self.key(operand, index) for index in range(operand.lanes)]
         if isinstance(operand, Element):
+            if operand.reg.lanes == 1:
+                return [self.key(operand.reg)]
             component = _COMPONENTS.get(operand.component)
             if component is None:
                 raise Refused(f"selector '{operand.text}'")
@@ -125,6 +127,12 @@ def _check_extension(scalar: ScalarType, target: ScalarType) -> None:
     """`Refused` if `extend` cannot convert between the types."""
     if "p" in (scalar.kind, target.kind) or 128 in (scalar.bits, target.bits):
         raise Refused(f"a .{scalar.name} value in a .{target.name} register")
+
+
+def _refuse_selector(operand: Operand) -> None:
+    """`Refused` for bytes or halves of a register: only video instructions select them (`video_ops`)."""
+    if isinstance(operand, Element) and operand.reg.lanes == 1:
+        raise Refused(f"selector '{operand.text}'")
 
 
 def extend(value: Array, scalar: ScalarType, target: ScalarType) -> Array:
@@ -159,6 +167,7 @@ class Binder:
 
     def source(self, operand: Operand, scalar: ScalarType | None) -> Getter:
         """A getter of ``operand`` as raw bits of ``scalar``."""
+        _refuse_selector(operand)
         if isinstance(operand, Reg | Element):
             return self._register(operand, scalar)
         if isinstance(operand, Imm):
@@ -240,6 +249,7 @@ class Binder:
 
     def destination(self, operand: Operand, scalar: ScalarType | None) -> Setter:
         """A setter that writes raw bits of ``scalar`` to ``operand``."""
+        _refuse_selector(operand)
         if isinstance(operand, Sink):
             return lambda c, value, guard: None
         if isinstance(operand, Vec):

@@ -91,6 +91,8 @@ SLOTS: dict[str, frozenset[str]] = {
     "level": _words("cta gl sys"),
     "geom": _words("1d 2d 3d a1d a2d cube acube 2dms a2dms"),
     "clamp": _words("trap clamp zero"),
+    "word": _words("u32 s32"),
+    "secop": _words("add min max"),
 }
 
 

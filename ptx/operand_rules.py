@@ -290,6 +290,8 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
     scalar = form.operand_type(spec)
     if scalar is None:
         return ""
+    if what == "selector" and form.operation is Operation.VIDEO:
+        return _scalar_problem(form, Kind("reg", kind.type), scalar, relaxed=False)
     # All operands of a conversion may be wider, also if its result is packed.
     relaxed = form.operation in CONVERSIONS or (form.op.relaxed and spec.type in ("type", "dtype", "atype"))
     if what == "vec" or kind.lanes > 1:

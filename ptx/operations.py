@@ -65,6 +65,7 @@ class Operation(StrEnum):
     COMPARISON = "comparison"  #: to predicates
     SELECTION = "selection"  #: one of two operands, by a predicate
     FLOAT_NEGATION = "float negation"
+    VIDEO = "video"  #: selects bytes or halves of its operands, which may be written ``%r1.b0``
     # Memory.
     LOAD = "load"
     UNIFORM_LOAD = "uniform load"  #: ``ldu``: nobody writes the memory while the grid runs

@@ -41,6 +41,7 @@ op = Op
 number = partial(Op, pointers=_P.NUMBER)
 texture = partial(Op, operation=_O.TEXTURE)
 barrier_object = partial(Op, operation=_O.BARRIER_OBJECT, touches=_T.BARRIER_OBJECT, effects=_FENCED)
+video = partial(Op, operation=_O.VIDEO, cost=4)
 async_matrix = partial(Op, operation=_O.ASYNC_MATRIX)
 
 INTEGER: list[Op] = [
@@ -643,11 +644,43 @@ MATRIX: list[Op] = [
     async_matrix("tcgen05{.*} ...", effects=_FENCED, cost=20),
 ]
 
-# Video instructions: selectors on operands (`%r1.b0`) and a second operation; only decoded.
+# Video instructions: operands may be bytes or halves (`%r1.b0`), and some have a second operation on a third source.
+_VIDEO_COMPARISON = "(eq|ne|lt|le|gt|ge)"
 VIDEO: list[Op] = [
-    op(f"{name}{{.*}} d:any, a:any, b:any{{, c:any}}", cost=4)
-    for name in "vadd vsub vabsdiff vmin vmax vshl vshr vmad vset vadd2 vsub2 vavrg2 vabsdiff2 vmin2 vmax2 vset2 "
-    "vadd4 vsub4 vavrg4 vabsdiff4 vmin4 vmax4 vset4".split()
+    *[
+        video(
+            f"{name}.dtype=word.atype=word.btype=word{{.sat}}{{.secop}} d:dtype, a:atype, b:btype{{, c:dtype}}",
+            "video_word",
+        )
+        for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")
+    ],
+    *[
+        video(
+            f"{name}.dtype=word.atype=word.u32{{.sat}}.(clamp|wrap){{.secop}} d:dtype, a:atype, b:u32{{, c:dtype}}",
+            "video_word",
+        )
+        for name in ("vshl", "vshr")
+    ],
+    video(f"vset.atype=word.btype=word.{_VIDEO_COMPARISON}{{.secop}} d:u32, a:atype, b:btype{{, c:u32}}", "video_word"),
+    video(
+        "vmad.dtype=word.atype=word.btype=word{.po}{.sat}{.(shr7|shr15)} d:dtype, a:atype, b:btype, c:dtype",
+        "video_mad",
+    ),
+    *[
+        video(
+            f"{name}{parts}.dtype=word.atype=word.btype=word{{.sat}}{{.add}} d:dtype, a:atype, b:btype, c:dtype",
+            "video_parts",
+        )
+        for parts in (2, 4)
+        for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
+    ],
+    *[
+        video(
+            f"vset{parts}.atype=word.btype=word.{_VIDEO_COMPARISON}{{.add}} d:u32, a:atype, b:btype, c:u32",
+            "video_parts",
+        )
+        for parts in (2, 4)
+    ],
 ]
 
 #: All rows, in the order in which they are tried.

@@ -6,7 +6,7 @@ Computes: the columns of results that the kernel of a form stores. Guarantees: a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,12 +33,17 @@ def trimmed(case: Frame, words: Lanes) -> tuple[Lanes, ...]:
     return tuple(column & mask for column, mask in zip(words, masks, strict=True))
 
 
-def emulated(batch: Sequence[Launched]) -> Iterator[tuple[Lanes, ...]]:
-    """The emulator's results for each form, in order."""
-    text, _ = module_text(batch, bytes_of_cells(batch))
+def emulated(
+    batch: Sequence[Launched],
+    columns_for: Callable[[Launched], tuple[Lanes, ...]] = columns_of,
+    cells: int | None = None,
+) -> Iterator[tuple[Lanes, ...]]:
+    """The emulator's results for each form, in order. ``columns_for`` gives the operands of a form; ``cells`` is the
+    size of the global cells that the forms share, by default as much as they need."""
+    text, _ = module_text(batch, bytes_of_cells(batch) if cells is None else cells)
     module = Emulator().load(text)
     for number, case in enumerate(batch):
-        columns = columns_of(case)
+        columns = columns_for(case)
         lanes = columns[0].size
         words = np.zeros((len(case.results), lanes), np.uint64)
         inputs = np.ascontiguousarray(np.stack(columns))

@@ -23,6 +23,7 @@ __all__ = [
     "GOLDEN",
     "LAUNCHED",
     "MATRIX",
+    "VIDEO",
     "Golden",
     "approximate_lanes",
     "digests",
@@ -40,6 +41,8 @@ GOLDEN = Path(__file__).with_name("sm_90.npz")
 LAUNCHED = Path(__file__).with_name("sm_90_launched.npz")
 #: The same for products of matrices, and for operations of a whole warp or block.
 MATRIX = Path(__file__).with_name("sm_90_matrix.npz")
+#: The same for video instructions.
+VIDEO = Path(__file__).with_name("sm_90_video.npz")
 
 
 def operands_of(case: Case) -> tuple[Lanes, ...]:

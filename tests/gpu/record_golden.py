@@ -1,12 +1,13 @@
 """Records the results of a Hopper GPU for every form: `tests/golden/sm_90*.npz`. CI checks them without a GPU.
 
-    PYTHONPATH=typings python tests/gpu/record_golden.py [--output FOLDER] [--only lanes|launched] [--no-gpu]
+    PYTHONPATH=typings python tests/gpu/record_golden.py [--output FOLDER] [--only lanes|launched|video] [--no-gpu]
 
 A form is recorded if the opcode table has it, the emulator executes it, and ptxas accepts it for sm_90. Its kernel has
 this instruction between loads and stores. `golden/forms.py` writes the kernels for arithmetic (`sm_90.npz`),
-`golden/launched.py` those for memory and exchanges (`sm_90_launched.npz`), and `golden/operands.py` the operands. The
-emulator runs the same forms. Lanes that differ are written, with operands and both results, to `differences.json` in
-the same folder. ``--no-gpu`` stops after everything is assembled.
+`golden/launched.py` those for memory and exchanges (`sm_90_launched.npz`), `golden/video.py` those for video
+instructions (`sm_90_video.npz`), and `golden/operands.py` the operands. The emulator runs the same forms. Lanes that
+differ are written, with operands and both results, to `differences.json` in the same folder. ``--no-gpu`` stops after
+everything is assembled.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import importlib
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,8 @@ from golden.forms import Case, Frame, cases, module_text, rows
 from golden.launch import bytes_of_cells, emulated, trimmed
 from golden.launched import Launched, columns_of, launched_cases
 from golden.operands import width_of
-from golden.replay import GOLDEN, LAUNCHED, Golden, approximate_lanes, digests, emulate, operands_of, save
+from golden.replay import GOLDEN, LAUNCHED, VIDEO, Golden, approximate_lanes, digests, emulate, operands_of, save
+from golden.video import video_cases, video_columns
 from ptxmotion.toolchain.tools import PtxasError, assemble
 
 Lanes = npt.NDArray[Any]
@@ -70,10 +72,8 @@ def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
         yield from pool.map(accepted, batches)
 
 
-def assembled_launched() -> Iterator[tuple[list[Launched], bytes, dict[str, str]]]:
-    """The same for the forms that are tested by whole launches."""
-    every = list(launched_cases().values())
-    cells = bytes_of_cells(every)
+def assembled_launched(every: list[Launched], cells: int) -> Iterator[tuple[list[Launched], bytes, dict[str, str]]]:
+    """The same for the forms ``every``, which are tested by whole launches and share ``cells`` bytes."""
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
     with ThreadPoolExecutor() as pool:
         yield from pool.map(partial(accepted, cells=cells), batches)
@@ -188,32 +188,42 @@ class Recording:
 
     def launched(self) -> None:
         """Record every form that is tested by whole launches."""
-        for batch, cubin, refused in assembled_launched():
+        every = list(launched_cases().values())
+        self._launches(every, columns_of, bytes_of_cells(every))
+
+    def video(self) -> None:
+        """Record the video instructions."""
+        self._launches(list(video_cases().values()), lambda _: video_columns(), 0)
+
+    def _launches(
+        self, every: list[Launched], columns_for: Callable[[Launched], tuple[Lanes, ...]], cells: int
+    ) -> None:
+        for batch, cubin, refused in assembled_launched(every, cells):
             for key, message in refused.items():
                 print(f"{key}: {message}")
             if not self._takes(batch, refused):
                 continue
             assert self.gpu is not None
             module = self.gpu.load(cubin)
-            for index, (case, ours) in enumerate(zip(batch, emulated(batch), strict=True)):
-                columns = columns_of(case)
+            for index, (case, ours) in enumerate(zip(batch, emulated(batch, columns_for, cells), strict=True)):
+                columns = columns_for(case)
                 self._note(case, columns, self.gpu.run(module, f"k{index}", case, columns), ours)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=GOLDEN.parent, metavar="FOLDER")
-    parser.add_argument("--only", choices=("lanes", "launched"))
+    parser.add_argument("--only", choices=("lanes", "launched", "video"))
     parser.add_argument("--no-gpu", action="store_true")
     options = parser.parse_args()
     gpu = None if options.no_gpu else Gpu()
     found: list[dict[str, Any]] = []
-    for name, file in (("lanes", GOLDEN.name), ("launched", LAUNCHED.name)):
+    for name, file in (("lanes", GOLDEN.name), ("launched", LAUNCHED.name), ("video", VIDEO.name)):
         if options.only not in (None, name):
             continue
         started = time.perf_counter()
         recording = Recording(gpu)
-        recording.lanes() if name == "lanes" else recording.launched()
+        {"lanes": recording.lanes, "launched": recording.launched, "video": recording.video}[name]()
         seconds = time.perf_counter() - started
         print(f"{name}: {recording.count} forms assembled, {recording.refused} refused by ptxas, {seconds:.1f} s")
         if gpu is None:

@@ -69,7 +69,11 @@ class _Writer:
         return f"%f{self.registers}"
 
     def statement(self, depth: int) -> None:
-        weights = {**self.weights, "if": (3 if "select" in self.weights else 1) * depth, "loop": depth if "load" in self.weights else 2 * depth}
+        weights = {
+            **self.weights,
+            "if": 3 * depth if "select" in self.weights else depth,
+            "loop": depth if "load" in self.weights else 2 * depth,
+        }
         kind = self.rng.choices(tuple(weights), tuple(weights.values()))[0]
         getattr(self, "_" + kind)(depth)
 

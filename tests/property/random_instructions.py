@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
-from ptxmotion.ptx import Form, ScalarType, decode
+from ptxmotion.ptx import Form, Operation, ScalarType, decode
 
 __all__ = [
     "CLASSES",
@@ -124,6 +124,12 @@ _SPELLINGS: list[tuple[int, str]] = [
     (1, "cvt.rni|rpi.f32.f32"),
     (1, "cvt.rn.f16x2.f32"),
     (1, "cvt.pack.sat.s16|u16.s32"),
+    (2, "vadd|vsub|vabsdiff|vmin|vmax.u32|s32.u32|s32.u32|s32.|sat.|add|min|max"),
+    (1, "vshl|vshr.u32|s32.u32|s32.u32.|sat.clamp|wrap.|add|max"),
+    (1, "vset.u32|s32.u32|s32.eq|ne|lt|le|gt|ge.|add|min"),
+    (1, "vmad.u32|s32.u32|s32.u32|s32.|po.|sat.|shr7|shr15"),
+    (1, "vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2|vadd4|vavrg4|vabsdiff4|vmax4.u32|s32.u32|s32.u32|s32.|sat|add"),
+    (1, "vset2|vset4.u32|s32.u32|s32.eq|lt|ge.|add"),
 ]
 
 #: Approximations: their results differ between machines.
@@ -187,6 +193,17 @@ class Template:
     def form(self) -> Form:
         return decode(self.mnemonic, 1 + len(self.sources))
 
+    @property
+    def is_video(self) -> bool:
+        """Whether its operands may be bytes or halves."""
+        return self.form.operation is Operation.VIDEO
+
+    @property
+    def merges(self) -> bool:
+        """Whether the result of a video instruction on words may be a byte or half of the third source."""
+        form = self.form
+        return form.op.semantics == "video_word" and "secop" not in form.mods and len(self.sources) == 3
+
 
 @cache
 def templates() -> tuple[Template, ...]:
@@ -213,6 +230,8 @@ def _templates(spellings: list[tuple[int, str]]) -> tuple[Template, ...]:
 def _arities(mnemonic: str) -> list[int]:
     if mnemonic.startswith(("cvt.rn.f16x2", "cvt.pack")):
         return [3]
+    if decode(mnemonic).op.semantics == "video_word":
+        return [4] if "secop" in decode(mnemonic).mods else [3, 4]
     return [sum(not spec.optional for spec in decode(mnemonic).specs)]
 
 

@@ -26,6 +26,16 @@ _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "
 _GUARDS_LOST = ("set.", "testp.")
 
 
+#: What a video instruction on words may write, and what one on halves or bytes may write.
+_PLACES = (".b0", ".b1", ".b2", ".b3", ".h0", ".h1")
+_MASKS = {"2": (".h0", ".h1", ".h10"), "4": (".b0", ".b1", ".b10", ".b2", ".b31", ".b210", ".b3210")}
+
+
+def _register_in(source: str) -> str:
+    """The register of a source, without a negation and a selector."""
+    return source.lstrip("!").partition(".")[0]
+
+
 @dataclass
 class _Known:
     """Registers that are written on every path to here, by class, and expressions that have been computed."""
@@ -46,7 +56,8 @@ class Writer:
     """Lines, and the registers whose values they may read.
 
     ``for_gpu``: the result is the same on every machine. No value is computed from an address, which differs between
-    machines and runs, and instructions in `_GUARDS_LOST` have no guard.
+    machines and runs, instructions in `_GUARDS_LOST` have no guard, and there are no video instructions, which ptxas
+    compiles to code that does not always compute what the manual says.
     """
 
     def __init__(self, rng: random.Random, block: int, *, for_gpu: bool = False) -> None:
@@ -58,7 +69,10 @@ class Writer:
         self.counts: dict[str, int] = dict.fromkeys(CLASSES, 0)
         self.labels = 0
         self.known = _Known()
-        self.templates = templates() if for_gpu else templates() + approximate_templates()
+        exact = templates()
+        self.templates = (
+            tuple(each for each in exact if not each.is_video) if for_gpu else exact + approximate_templates()
+        )
         self.weights = [template.weight for template in self.templates]
 
     # --- text ----------------------------------------------------------------------------------------------------
@@ -136,7 +150,7 @@ class Writer:
         self.known = outer
         visible = {reg for found in outer.values.values() for reg in found}
         for template, sources in inner.expressions[len(outer.expressions) :]:
-            if all(source.lstrip("!")[0] != "%" or source.lstrip("!") in visible for source in sources):
+            if all(source.lstrip("!")[0] != "%" or _register_in(source) in visible for source in sources):
                 outer.expressions.append((template, sources))
 
     # --- arithmetic ----------------------------------------------------------------------------------------------
@@ -160,14 +174,33 @@ class Writer:
             result = rng.choice(assignable)
             if rng.random() < 0.5 and not (self.for_gpu and template.mnemonic.startswith(_GUARDS_LOST)):
                 guard = f"@{self.predicate()} "
-            self.emit(f"{guard}{template.mnemonic} {', '.join([result, *sources])}")
+            self.emit(f"{guard}{template.mnemonic} {', '.join([result + self.place_in(template), *sources])}")
             return
         if template.mnemonic.startswith("setp") and rng.random() < 0.15:
             second = self.fresh("pred")
             self.define("pred", f"{template.mnemonic} {{}}|{second}, {', '.join(sources)}")
             self.known.values["pred"].append(second)
             return
-        self.define(template.result, f"{template.mnemonic} {{}}, {', '.join(sources)}")
+        self.define(template.result, f"{template.mnemonic} {{}}{self.place_in(template)}, {', '.join(sources)}")
+
+    def place_in(self, template: Template) -> str:
+        """The byte or half of the result that the instruction writes, or the empty string for all of it."""
+        if template.merges and self.rng.random() < 0.5:
+            return self.rng.choice(_PLACES)
+        if template.form.op.semantics == "video_parts" and self.rng.random() < 0.5:
+            return self.rng.choice(_MASKS[template.form.op.base[-1]])
+        return ""
+
+    def selected(self, template: Template, source: str) -> str:
+        """A source of a video instruction, perhaps a byte or half of it, or a choice of those of two sources."""
+        if source[0] != "%" or self.rng.random() < 0.5:
+            return source
+        if template.form.op.semantics != "video_parts":
+            return source + self.rng.choice(_PLACES)
+        count = int(template.form.op.base[-1])
+        digits = "".join(str(self.rng.randrange(2 * count)) for _ in range(count))
+        # ptxas reads `.b1024` as a modifier of `tensormap`.
+        return source if digits == "1024" else f"{source}.{'h' if count == 2 else 'b'}{digits}"
 
     def sources(self, template: Template) -> tuple[str, ...]:
         base = template.mnemonic.partition(".")[0]
@@ -187,6 +220,10 @@ class Writer:
             found[-2:] = [str(self.rng.randrange(32)), str(self.rng.randrange(32 if self.for_gpu else 33))]
         elif base == "testp" or (base == "mov" and template.result == "pred"):
             found = [self.value(class_of(scalar)) for scalar in template.sources]
+        elif template.is_video:
+            if template.form.op.semantics == "video_parts":  # it takes no literals
+                found = [self.value(class_of(scalar)) for scalar in template.sources]
+            found[:2] = [self.selected(template, source) for source in found[:2]]
         return tuple(found)
 
     def source(self, scalar: ScalarType, *, is_last: bool, is_count: bool) -> str:

@@ -42,6 +42,7 @@ _LINES = 60
 _SUM = "%sum0"
 #: Opcodes of MOV, UMOV, NOP, R2UR and S2UR: moves between registers, and padding.
 _COPIES = frozenset([0x002, 0x082, 0x118, 0x0CA, 0x1C2, 0x1C3])
+_LOP3 = 0x012
 
 
 def candidates(rng: random.Random, count: int) -> list[str]:
@@ -93,10 +94,19 @@ def code_of(text: str) -> dict[str, bytes] | str:
 
 def opcodes(code: dict[str, bytes]) -> Counter[int]:
     """How often each machine opcode occurs, without copies. The opcode is the low nine bits of an instruction of 16
-    bytes."""
+    bytes. Three LOP3 with the table of XOR, one after the other, exchange two registers, which are copies, too."""
     body = code[".text.k"]
-    found = Counter(int.from_bytes(body[at : at + 2], "little") & 0x1FF for at in range(0, len(body), 16))
-    return Counter({number: count for number, count in found.items() if number not in _COPIES})
+    instrs = [body[at : at + 16] for at in range(0, len(body), 16)]
+    numbers = [int.from_bytes(instr[:2], "little") & 0x1FF for instr in instrs]
+    is_xor = [number == _LOP3 and instr[9] == 0x3C for number, instr in zip(numbers, instrs, strict=True)]
+    found: Counter[int] = Counter()
+    at = 0
+    while at < len(numbers):
+        is_exchange = len(is_xor[at : at + 3]) == 3 and all(is_xor[at : at + 3])
+        if not is_exchange and numbers[at] not in _COPIES:
+            found[numbers[at]] += 1
+        at += 3 if is_exchange else 1
+    return found
 
 
 def compared(lines: Sequence[str]) -> tuple[int, list[str]]:

@@ -132,6 +132,6 @@ def test_programs_have_opportunities_for_code_motion() -> None:
         "ld": 500,
         "st": 300,
         "cvta": 100,
-        "addc": 10,
+        "addc": 5,
     }.items():
         assert found[what] >= least, (what, found)
