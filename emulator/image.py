@@ -20,6 +20,7 @@ import numpy.typing as npt
 from ..ptx.instructions import Instr
 from ..ptx.ir import Kernel, Param, Variable
 from ..ptx.operands import Args, Sym
+from ..ptx.operations import Operation
 from . import (
     address_ops,
     atomic_ops,
@@ -303,7 +304,7 @@ class Image:
     def _step(self, instr: Instr, code: Code) -> Step:
         name = semantics(instr)
         if not name:
-            raise Refused("")
+            raise Refused(_WHY_NOT.get(instr.form.operation, ""))
         binder = code.function.binder
         family = name.partition("_")[0]
         if name in ("memory_atom", "memory_atom_cas", "memory_red"):
@@ -399,6 +400,15 @@ class Image:
         self._refused.append((f"{text} ({why})" if why else text, self.loaded.line(instr.pos if instr else -1)))
 
 
+#: Why instructions without a function of the emulator are refused, where the name of the opcode does not say it.
+_WHY_NOT = {
+    Operation.TEXTURE: "a texture or surface, whose format and filter the host sets",
+    Operation.TENSOR_MAP: "a tensor map, which the host makes",
+    Operation.ASYNC_MATRIX: "an asynchronous product of matrices",
+    Operation.CLUSTER_MAP: "a cluster of several blocks",
+    Operation.CLUSTER_BARRIER: "a cluster of several blocks",
+    Operation.MULTIMEM: "memory of several devices",
+}
 _PRED = control_ops.PRED
 _FALSE = np.zeros(1, bool)
 

@@ -246,7 +246,23 @@ def test_products_against_numpy(form: str) -> None:
             "shared memory of the cluster",
         ),
         ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%x], [%r], 16;", "cp.reduce.async.bulk"),
-        ("tex.2d.v4.f32.s32 {%f,%f,%f,%f}, [%x, {%r,%r}];", "tex.2d"),
+        (
+            "mma.sp::ordered_metadata.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32 "
+            "{%r,%r,%r,%r}, {%r,%r}, {%r,%r}, {%r,%r,%r,%r}, %r, 0;",
+            "sparse",
+        ),
+        (
+            "mma.sync.aligned.m16n8k32.row.col.kind::mxf8f6f4.block_scale.f32.e4m3.e4m3.f32.ue8m0 "
+            "{%f,%f,%f,%f}, {%r,%r,%r,%r}, {%r,%r}, {%f,%f,%f,%f}, %r, {0,0}, %r, {0,0};",
+            ".kind::mxf8f6f4, which needs sm_100",
+        ),
+        ("tex.2d.v4.f32.s32 {%f,%f,%f,%f}, [%x, {%r,%r}];", "a texture or surface, whose format"),
+        ("tld4.r.2d.v4.f32.f32 {%f,%f,%f,%f}, [%x, {%f,%f}];", "a texture or surface, whose format"),
+        ("txq.width.b32 %r, [%x];", "a texture or surface, whose format"),
+        ("suld.b.2d.b32.trap %r, [%x, {%r,%r}];", "a texture or surface, whose format"),
+        ("sust.b.2d.b32.zero [%x, {%r,%r}], %r;", "a texture or surface, whose format"),
+        ("suq.width.b32 %r, [%x];", "a texture or surface, whose format"),
+        ("wgmma.fence.sync.aligned;", "an asynchronous product of matrices"),
     ],
 )
 def test_what_is_not_executed_is_named(form: str, words: str) -> None:

@@ -34,6 +34,7 @@ WITHOUT_A_RECORDING = {
     "memory_cp_async_commit": "stands in every form of `cp.async`",
     "memory_cp_async_wait": "stands in every form of `cp.async`",
     "move_vector": "no form takes vector registers as they come: tests/ptx/adversarial/vector_registers.ptx",
+    **dict.fromkeys(["video_word", "video_mad", "video_parts"], "compared with the manual: test_emulator_video.py"),
     "control_nop": "changes nothing that a program sees",
     "control_bra": "in every kernel of tests/run",
     "control_brx": "whole kernels: tests/run/control.ptx",
