@@ -43,6 +43,8 @@ class _Writer:
         #: How often an instruction has a guard, by kind, and the predicates of guards, branches and selections.
         self.guarded: dict[str, float] = {"store": 0.1}
         self.predicates = ["%p1", "%p2"]
+        #: How often a reader that is no sum follows a product, so that the product is rounded.
+        self.rounded = 0.0
         self.weights: dict[str, float] = {"mul": 6, "add": 7, "store": 4, "load": 5, "move": 1, "pair": 1, "long": 0.3}
 
     def compute_one_product_again(self) -> None:
@@ -56,6 +58,7 @@ class _Writer:
         often = self.rng.choice([0.2, 0.5])
         self.guarded = {"store": 0.5, "add": often, "mul": often, "load": often, "move": often}
         self.predicates = ["%p1", "!%p1", "%p1"]
+        self.rounded = self.rng.choice([0, 0.3, 0.7, 1])
         self.weights |= {"move": 4, "store": 5, "select": 3}
 
     def guard(self, kind: str) -> str:
@@ -80,6 +83,19 @@ class _Writer:
     def _mul(self, depth: int) -> None:
         left, right = self.rng.choice(self.inputs), self.rng.choice(self.inputs)
         self._define(f"{self.rng.choice(_PRODUCTS)} {{}}, {left}, {right};", self.guard("mul"))
+        if self.rng.random() < self.rounded:
+            self._read_otherwise(self.values[-1])
+
+    def _read_otherwise(self, value: str) -> None:
+        """Read ``value`` in its block, without a guard, by something else than a sum."""
+        result = self.rng.choice(
+            (
+                f"mov.f32 %other, {value};",
+                f"max.f32 %other, {value}, %c;",
+                f"setp.gt.f32 %q, {value}, %b; selp.f32 %other, %a, %b, %q;",
+            )
+        )
+        self.lines.append(f"{result} st.global.f32 [%o+{self.rng.choice(_SLOTS)}], %other;")
 
     def _define(self, text: str, guard: str = "") -> None:
         result = self.new()
@@ -172,7 +188,7 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
     body = "\n\t".join(writer.lines)
     text = f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
 {{
-	.reg .f32 %a, %b, %c, %f<{writer.registers + 1}>;
+	.reg .f32 %a, %b, %c, %other, %f<{writer.registers + 1}>;
 	.reg .u64 %x, %o;
 	.reg .u32 %n, %t, %i<{writer.labels + 1}>;
 	.reg .pred %q, %p<3>;
