@@ -8,6 +8,7 @@ from .checks import EmulatorError, EmulatorFault, Finding, LaunchError, Place, U
 from .counts import Counts
 from .instances import InstanceJudge
 from .launch import Emulator, EmulatorModule, LaunchResult
+from .textures import Surface, Texture
 
 __all__ = [
     "Counts",
@@ -20,5 +21,7 @@ __all__ = [
     "LaunchError",
     "LaunchResult",
     "Place",
+    "Surface",
+    "Texture",
     "UnsupportedInstruction",
 ]

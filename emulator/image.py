@@ -31,6 +31,7 @@ from . import (
     mbarrier_ops,
     memory_ops,
     sync_ops,
+    texture_ops,
     transfers,
     video_ops,
 )
@@ -323,6 +324,8 @@ class Image:
             step = matrix_ops.bind(self, binder, instr)
         elif family == "video":
             step = video_ops.bind(binder, instr)
+        elif family in ("texture", "surface"):
+            step = texture_ops.bind(binder, self.options, instr)
         elif name == "control_nop":
             return _nothing
         else:
@@ -402,7 +405,6 @@ class Image:
 
 #: Why instructions without a function of the emulator are refused, where the name of the opcode does not say it.
 _WHY_NOT = {
-    Operation.TEXTURE: "a texture or surface, whose format and filter the host sets",
     Operation.TENSOR_MAP: "a tensor map, which the host makes",
     Operation.ASYNC_MATRIX: "an asynchronous product of matrices",
     Operation.CLUSTER_MAP: "a cluster of several blocks",

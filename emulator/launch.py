@@ -33,6 +33,7 @@ from .options import Options
 from .profile import Executions
 from .races import GridOrder
 from .schedule import SCHEDULES
+from .textures import Surface, Texture
 from .trace import Trace
 
 __all__ = ["Emulator", "EmulatorModule", "Launch", "LaunchResult"]
@@ -170,7 +171,8 @@ class EmulatorModule:
         progress: Callable[[int, int], None] | None = None,
         judge: InstanceJudge | None = None,
     ) -> LaunchResult:
-        """Run ``kernel`` on NumPy arguments. Arrays are copied to the device and, in place, back.
+        """Run ``kernel`` on NumPy arguments. Arrays are copied to the device and, in place, back. Arguments for handles
+        are `Texture` and `Surface`.
 
         ``progress(done, all)`` is called from time to time with numbers of blocks. ``judge`` observes every branch at
         which lanes diverge. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` if a fault ends the
@@ -180,9 +182,12 @@ class EmulatorModule:
         params = check_arguments(entry, args)
         space = self.loaded.space
         buffers: list[tuple[Array, MemoryObject]] = []
+        images: list[tuple[Surface, MemoryObject]] = []
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):
-            if isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
+            if isinstance(value, Surface):
+                values.append(self._place_image(param, value, images))
+            elif isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
                 array = cast("Array", value)
                 check_array(param, array)
                 buffer = next((buffer for other, buffer in buffers if is_same_buffer(param, array, other)), None)
@@ -212,6 +217,26 @@ class EmulatorModule:
             for value, buffer in buffers:
                 value[...] = buffer.bytes[: value.nbytes].view(value.dtype).reshape(value.shape)
                 space.free(buffer)
+            for surface, buffer in images:
+                if not isinstance(surface, Texture):
+                    surface.take_back(buffer.bytes[: surface.nbytes])
+                del space.images[buffer.base]
+                space.free(buffer)
+
+    def _place_image(self, param: Param, surface: Surface, images: list[tuple[Surface, MemoryObject]]) -> bytes:
+        """Copy ``surface`` to the device; the result is its handle. One `Surface` object has one handle."""
+        if param.dims or param.bytes != 8 or param.type.is_float:
+            raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(surface).__name__}")
+        buffer = next((buffer for other, buffer in images if other is surface), None)
+        if buffer is None:
+            space = self.loaded.space
+            buffer = space.allocate(param.name, "global", surface.nbytes)
+            buffer.fill_from(surface.to_bytes())
+            buffer.written = None
+            buffer.is_read_only = isinstance(surface, Texture)
+            space.images[buffer.base] = surface
+            images.append((surface, buffer))
+        return buffer.base.to_bytes(8, "little")
 
     def launch_bytes(
         self,

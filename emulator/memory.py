@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 if TYPE_CHECKING:
     from .sparse import SparseMemory
+    from .textures import Surface
 
 __all__ = ["GUARD", "UINT", "AddressSpace", "MemoryObject", "Windows", "selector", "spread", "wrapped"]
 
@@ -151,6 +152,7 @@ class AddressSpace:
     windows: Windows
     sparse: SparseMemory | None = None
     objects: list[MemoryObject] = field(default_factory=list[MemoryObject])
+    images: dict[int, Surface] = field(default_factory=dict[int, "Surface"])  #: textures and surfaces by their handle
     _next: int = 0
     _bases: list[int] = field(default_factory=list[int])
     _table: Array | None = None

@@ -415,6 +415,7 @@ MEMORY: list[Op] = [
 TEXTURE: list[Op] = [
     texture(
         "tex{.*} d:any{|p:pred}, [a]{, b:any, c:any, e:any, f:any}",
+        "texture_fetch",
         effects=_R | _TRAP,
         divergence="source",
         cost=30,
@@ -425,11 +426,11 @@ TEXTURE: list[Op] = [
         divergence="source",
         cost=30,
     ),
-    texture("txq{.*} d:any, [a]{, b:any}", effects=_R | _TRAP, cost=20),
-    texture("suld{.*} d:any, [a]", effects=_R | _TRAP | _ORD, divergence="source", cost=30),
-    texture("sust{.*} [a], b:any", effects=_W | _TRAP | _ORD, cost=8),
+    texture("txq{.*} d:any, [a]{, b:any}", "texture_query", effects=_R | _TRAP, cost=20),
+    texture("suld{.*} d:any, [a]", "surface_load", effects=_R | _TRAP | _ORD, divergence="source", cost=30),
+    texture("sust{.*} [a], b:any", "surface_store", effects=_W | _TRAP | _ORD, cost=8),
     texture("sured{.*} [a], b:any", effects=_R | _W | _TRAP | _ORD, cost=20),
-    texture("suq{.*} d:any, [a]", effects=_R | _TRAP, cost=20),
+    texture("suq{.*} d:any, [a]", "texture_query", effects=_R | _TRAP, cost=20),
 ]
 
 CONTROL: list[Op] = [
