@@ -405,6 +405,7 @@ class Image:
 
 #: Why instructions without a function of the emulator are refused, where the name of the opcode does not say it.
 _WHY_NOT = {
+    Operation.TEXTURE: "a texture or surface, which the emulator only loads and stores",
     Operation.TENSOR_MAP: "a tensor map, which the host makes",
     Operation.ASYNC_MATRIX: "an asynchronous product of matrices",
     Operation.CLUSTER_MAP: "a cluster of several blocks",

@@ -2,8 +2,9 @@
 
 Computes: the addresses of elements, and then loads and stores like those of global memory, with the same checks. A
 coordinate of type f32 is rounded down. A component that the texture does not have is zero.
-Requires: handles in registers, of images that the launch got (`textures`). Guarantees: a handle of no image, an image of
-another number of dimensions, and elements of another kind than the instruction reads, are reported as `out-of-bounds`.
+Requires: handles in registers, of images that the launch got (`textures`). Guarantees: a handle of no image, an image
+of another number of dimensions, and elements of another kind than the instruction reads, are reported as
+`out-of-bounds`.
 Refuses, by name: layers, cubes, mipmaps, samples, gathers (`tld4`), offsets, comparison of depths, `.f16`, `sust.p`,
 `sured`, other queries, and references by name (`.texref`, `.surfref`).
 Reference: PTX ISA 9.0, §9.7.10 (textures), §9.7.11 (surfaces).

@@ -26,8 +26,8 @@ _TYPES = ("u1", "i1", "u2", "i2", "u4", "i4", "f4")
 class Surface:
     """An image as the argument of a launch, for a parameter of 64 bits.
 
-    The axes of ``array`` are (width), (height, width) or (depth, height, width). With 2 or 4 ``channels`` a last axis has
-    the channels. What a kernel writes is copied back.
+    The axes of ``array`` are (width), (height, width) or (depth, height, width). With 2 or 4 ``channels`` a last axis
+    has the channels. What a kernel writes is copied back.
 
     >>> Surface(np.zeros((5, 7, 4), np.uint8), channels=4).extents
     (7, 5)

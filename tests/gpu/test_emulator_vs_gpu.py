@@ -102,11 +102,12 @@ def test_fetches(dtype: str, border: str, by: str) -> None:
 def test_surfaces(outside: str, kind: str) -> None:
     """Loads, and stores by threads whose places differ: thread ``i`` has row ``i`` modulo 7."""
     register, width = {"b8": ("%h0", 1), "b16": ("%h0", 2), "b32": ("%r0", 4), "b64": ("%w", 8)}[kind]
-    word = {"%h0": "cvt.u32.u16 %r0, %h0;", "%r0": "", "%w": "cvt.u32.u64 %r0, %w; shr.u64 %w, %w, 32; cvt.u32.u64 %r1, %w;"}
+    word = {"%h0": "cvt.u32.u16 %r0, %h0;", "%r0": "", "%w": "mov.b64 {%r0, %r1}, %w;"}[register]
     dtype = {1: "u1", 2: "u2", 4: "u4", 8: "u4"}[width]
     channels = 2 if width == 8 else 1
     data = image_of((7, 5, 2) if channels == 2 else (7, 5), dtype)
-    body = f"mul.lo.u32 %x, %x, {width}; suld.b.2d.{kind}.{outside} {register}, [%t, {{%x, %y}}]; {word[register]} {WORDS}"
+    load = f"mul.lo.u32 %x, %x, {width}; suld.b.2d.{kind}.{outside} {register}, [%t, {{%x, %y}}]; "
+    body = f"{load} {word} {WORDS}"
     silicon, emulated = both(body, Surface(data, channels))
     assert np.array_equal(silicon[0], emulated[0]), (silicon[0].tolist(), emulated[0].tolist())
     value = {"%h0": "cvt.u16.u32 %h0, %i;", "%r0": "add.u32 %r0, %i, 9;", "%w": "cvt.u64.u32 %w, %i;"}[register]

@@ -175,6 +175,10 @@ LEFT_OUT_WITH_EFFECTS: dict[str, str] = {
         "need an mbarrier or a bulk copy",
     ),
     **dict.fromkeys(["matrix_mma", "matrix_load", "matrix_store"], "operands are spread over the lanes"),
+    **dict.fromkeys(
+        ["texture_fetch", "texture_query", "surface_load", "surface_store"],
+        "need a texture or surface, which the launcher makes",
+    ),
     "control_trap": "ends the launch",
     "sync_activemask": "depends on the schedule",
 }

@@ -35,6 +35,10 @@ WITHOUT_A_RECORDING = {
     "memory_cp_async_wait": "stands in every form of `cp.async`",
     "move_vector": "no form takes vector registers as they come: tests/ptx/adversarial/vector_registers.ptx",
     **dict.fromkeys(["video_word", "video_mad", "video_parts"], "compared with the manual: test_emulator_video.py"),
+    **dict.fromkeys(
+        ["texture_fetch", "texture_query", "surface_load", "surface_store"],
+        "need a texture or surface: tests/gpu/test_emulator_vs_gpu.py",
+    ),
     "control_nop": "changes nothing that a program sees",
     "control_bra": "in every kernel of tests/run",
     "control_brx": "whole kernels: tests/run/control.ptx",
