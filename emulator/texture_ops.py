@@ -12,7 +12,7 @@ Reference: PTX ISA 9.0, §9.7.10 (textures), §9.7.11 (surfaces).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -91,7 +91,7 @@ class _Target:
         c.batch.report("out-of-bounds", self.instr, c, lanes, message)
 
 
-def _words(instr: Instr, known: dict[str, tuple[str, ...]], ignored: frozenset[str] = frozenset()) -> dict[str, str]:
+def _words(instr: Instr, known: Mapping[str, tuple[str, ...]], ignored: frozenset[str] = frozenset()) -> dict[str, str]:
     """The modifiers of the instruction by what they are; ``known`` has the words for each."""
     found: dict[str, str] = {}
     for word in instr.form.mods.get("*", "").split("."):
@@ -138,9 +138,7 @@ def _fetch(binder: Binder, options: Options, instr: Instr) -> Step:
             if isinstance(image, Texture) and image.border == "zero":
                 for place, extent in zip(places, image.extents, strict=True):
                     inside &= (place >= 0) & (place < extent)
-            first, *rest = [
-                np.clip(place, 0, extent - 1) for place, extent in zip(places, image.extents, strict=True)
-            ]
+            first, *rest = [np.clip(place, 0, extent - 1) for place, extent in zip(places, image.extents, strict=True)]
             at = np.broadcast_to(address + image.row(rest) + first * image.element_bytes, here.shape)
             if bool(inside.any()):
                 data = load_bytes(c, access, at[inside], here[inside]).view(image.array.dtype)
@@ -203,9 +201,7 @@ class _SurfaceAccess:
         self.scalar = TYPES[kind]
         self.count = int(words.get("vector", "v1")[1])
         self.target = _Target(binder, instr, place, _GEOMETRIES[geometry])
-        self.access = Access(
-            instr, "global", self.scalar.bytes, self.count, options, reads=not writes, writes=writes
-        )
+        self.access = Access(instr, "global", self.scalar.bytes, self.count, options, reads=not writes, writes=writes)
 
     def places(self, c: Cohort) -> list[tuple[Array, Array]]:
         """Addresses and lanes of the accesses. Lanes outside of the surface are left out, moved inside or reported."""

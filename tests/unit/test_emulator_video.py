@@ -78,9 +78,7 @@ def manual(mnemonic: str, d: str, x: str, y: str, a: int, b: int, c: int) -> int
     for index in range(parts):
         if d and str(index) not in d[1:]:
             continue
-        places = [
-            int(text[-1 - index]) if text else default + index for text, default in ((x[1:], 0), (y[1:], parts))
-        ]
+        places = [int(text[-1 - index]) if text else default + index for text, default in ((x[1:], 0), (y[1:], parts))]
         both = b << 32 | a
         one, other = (
             extended(both >> (place * width), width, kind) for place, kind in zip(places, kinds[1:3], strict=True)
