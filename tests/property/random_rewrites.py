@@ -10,6 +10,7 @@ vectors    accesses of one word become wider or narrower ones, overlapping parti
 scopes     a value is computed in a register of an inner scope, with the same name in all of them
 notes      `.loc` lines, and a `used_bytes_mask` before a load
 merged     registers that are never live at the same time become one, as in compilers without SSA
+typed      registers of type `.b32` and so on become `.u32` or `.s32`, where all their instructions take these
 
 Guarantees: programs remain well-defined in the sense of `random_programs`. Accesses become wider according to the
 offsets of `random_accesses`: at `[reg+k]`, four words are in bounds if k is a multiple of 16, two if it is one of 8.
@@ -22,10 +23,11 @@ import re
 from collections.abc import Callable
 
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.ptx import Guard, Kernel, Operand, Reg, flatten_scopes, parse, print_module
+from ptxmotion.ptx import TYPES, Guard, Instr, Kernel, Operand, Reg, flatten_scopes, parse, print_module
+from ptxmotion.ptx.operand_rules import kind_of, problem
 from ptxmotion.ptx.operands import substitute
 
-__all__ = ["REWRITES", "merged", "rewritten"]
+__all__ = ["REWRITES", "merged", "rewritten", "typed"]
 
 _BRANCH = re.compile(r"\t@(!?)(%\w+) bra (\S+);$")
 _ADD = re.compile(r"\tadd\.[su]32 (%r\d+), (%r\d+), (%r\d+);$")
@@ -270,6 +272,39 @@ def merged(ptx: str, seed: int, share: float = 1.0) -> str:
     return print_module(module)
 
 
+def typed(ptx: str, seed: int) -> str:
+    """The program with half of the integer registers declared as signed or unsigned, where the verifier allows it."""
+    rng = random.Random(f"types:{seed}")
+    module = parse(ptx)
+    kernel = module.entries[0]
+    flatten_scopes(kernel)
+    users: dict[Reg, list[Instr]] = {}
+    for instr in kernel.instructions():
+        for reg in dict.fromkeys((*instr.defs(), *instr.uses())):
+            users.setdefault(reg, []).append(instr)
+    renamed: dict[Operand, Operand] = {}
+    for reg, instrs in users.items():
+        if reg.type.kind != "b" or reg.lanes > 1 or rng.random() < 0.5:
+            continue
+        new = Reg(f"%t{len(renamed)}", TYPES[f"{rng.choice('us')}{reg.type.bits}"])
+        if all(_may_be_typed(instr, {**renamed, reg: new}) for instr in instrs):
+            renamed[reg] = new
+    for instr in list(kernel.instructions()):
+        if not instr.is_directive:
+            kernel.replace_operands(instr, tuple(substitute(operand, renamed) for operand in instr.operands))
+    declared = "".join(f"\t.reg .{each.type.name} {each.text};\n" for each in renamed.values() if isinstance(each, Reg))
+    head, entry, body = print_module(module).partition(".visible .entry")
+    return head + entry + body.replace("{\n", "{\n" + declared, 1)
+
+
+def _may_be_typed(instr: Instr, renamed: dict[Operand, Operand]) -> bool:
+    """Whether the instruction takes the new registers. Arguments of calls have fixed types."""
+    if instr.form.is_call or instr.form.is_opaque or instr.is_directive:
+        return False
+    kinds = tuple(kind_of(substitute(operand, renamed)) for operand in instr.operands)
+    return problem(instr.form, kinds) is None
+
+
 def _root_of(reg: Reg, root: dict[Reg, Reg]) -> Reg:
     while reg in root:
         reg = root[reg]
@@ -308,7 +343,8 @@ REWRITES: dict[str, Callable[[_Text], None]] = {
 
 
 def rewritten(ptx: str, seed: int, names: frozenset[str] | None = None) -> str:
-    """``ptx`` after a random choice of rewrites, or after those of ``names``, of which ``merged`` is one."""
+    """``ptx`` after a random choice of rewrites, or after those of ``names``, which may contain ``merged`` and
+    ``typed``."""
     rng = random.Random(f"rewrite:{seed}")
     for name, rewrite in REWRITES.items():
         if name in names if names is not None else rng.random() < 0.35:
@@ -317,4 +353,6 @@ def rewritten(ptx: str, seed: int, names: frozenset[str] | None = None) -> str:
             ptx = text.join()
     if "merged" in names if names is not None else rng.random() < 0.6:
         ptx = merged(ptx, seed, rng.choice([0.2, 1.0, 3.0]))
+    if "typed" in names if names is not None else rng.random() < 0.4:
+        ptx = typed(ptx, seed)
     return ptx

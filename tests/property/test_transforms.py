@@ -110,7 +110,7 @@ def test_ptxas_accepts(seed: int) -> None:
     assert ladder.complaints(random.Random(seed).choice(LISTS), ptxas=True) == []
 
 
-@pytest.mark.parametrize("name", [*REWRITES, "merged"])
+@pytest.mark.parametrize("name", [*REWRITES, "merged", "typed"])
 def test_rewrites_keep_what_a_program_computes(name: str) -> None:
     """Each rewrite changes the text. Only `vectors` changes what a program computes."""
     changed = 0

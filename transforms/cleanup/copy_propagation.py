@@ -7,8 +7,9 @@ was executed on every path to the point, and neither d nor s was written after i
     avin(b)  = ∩ over predecessors of avout(p)
     avout(b) = gen(b) ∪ (avin(b) \\ kill(b))
 
-Guarantees: results stay bit-identical; only registers of one bank and width are exchanged. The copies stay in the
-kernel until dead-code elimination removes them. Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
+Guarantees: results stay bit-identical; only registers of one bank and width are exchanged. An instruction that does not
+take the type of the source keeps the copy. The copies stay in the kernel until dead-code elimination removes them.
+Reference: Aho, Lam, Sethi, Ullman, 2nd ed., §9.1.5.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from ...analysis.graph.dataflow import solve
 from ...analysis.manager import Facts
 from ...analysis.values.ssa import Ssa
 from ...ptx import Guard, Instr, Kernel, Operand, Reg, ScalarType
+from ...ptx.operand_rules import kind_of, problem
 from ...ptx.operands import substitute
 from ...ptx.operations import Operation
 from ..remarks import Remarks
 
-__all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads"]
+__all__ = ["CopyPropagation", "are_exchangeable", "exchangeable_as", "substitute_reads", "takes"]
 
 #: The effect of an instruction on the available copies, as bits: (copies that it kills, the copy that it is).
 _Step: TypeAlias = tuple[int, int]
@@ -60,7 +62,9 @@ class CopyPropagation:
         for block in facts.cfg.rpo:
             for instr in facts.cfg.blocks[block].instrs:
                 if not reads_none(instr.uses()):
-                    substitute_reads(kernel, instr, {reg: _root(reg, renamed) for reg in instr.uses()})
+                    roots = {reg: _root(reg, renamed) for reg in instr.uses()}
+                    if takes(instr, roots):
+                        substitute_reads(kernel, instr, roots)
         remarks.count(kernel, self.name, "copies propagated", len(renamed))
         return True
 
@@ -122,7 +126,7 @@ class CopyPropagation:
                 if target is reg and source is not reg:
                     renamed[reg] = source
                     break
-        if not renamed or not remarks.may_rewrite():
+        if not renamed or not takes(instr, renamed) or not remarks.may_rewrite():
             return False
         return substitute_reads(kernel, instr, renamed)
 
@@ -144,19 +148,19 @@ def _copies(facts: Facts) -> list[Instr]:
 
 
 def _keeps_all_bits(target: Operand, source: Operand) -> bool:
-    """Whether a ``mov`` copies a register to another one that can replace it in every instruction."""
+    """Whether a ``mov`` copies a register to another one that can replace it (`are_exchangeable`)."""
     if not isinstance(target, Reg) or not isinstance(source, Reg) or not target.lanes == source.lanes == 1:
         return False
     return are_exchangeable(target.type, source.type)
 
 
 def exchangeable_as(scalar: ScalarType) -> int | ScalarType:
-    """A key that two types share if their registers can replace each other in every instruction."""
+    """A key that two types share if their registers can replace each other in every instruction that `takes` them."""
     return scalar.bits if scalar.kind in "usb" else scalar
 
 
 def are_exchangeable(left: ScalarType, right: ScalarType) -> bool:
-    """Whether registers of the two types can replace each other in every instruction."""
+    """Whether registers of the two types can replace each other in every instruction that `takes` them."""
     return left is right or exchangeable_as(left) == exchangeable_as(right)
 
 
@@ -172,8 +176,22 @@ def _root(reg: Reg, renamed: dict[Reg, Reg]) -> Reg:
     return reg
 
 
+def takes(instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
+    """Whether the instruction may read the registers of ``renamed`` instead of its own.
+
+    Every operand that takes an integer takes a register of type ``.b32``. The reverse does not hold: a sum of
+    ``.f16x2`` takes ``.b32``, but not ``.u32``.
+    """
+    if all(new.type is old.type or new.type.kind == "b" for old, new in renamed.items()):
+        return True
+    count, operands = instr.form.dst_count, instr.operands
+    sources = [substitute(operand, cast("Mapping[Operand, Operand]", renamed)) for operand in operands[count:]]
+    return problem(instr.form, tuple([kind_of(operand) for operand in (*operands[:count], *sources)])) is None
+
+
 def substitute_reads(kernel: Kernel, instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
-    """Replace registers that the instruction reads, except `Instr.fixed_uses`; whether anything changed."""
+    """Replace registers that the instruction reads, except `Instr.fixed_uses`; whether anything changed. The
+    instruction must take the new registers (`takes`)."""
     if instr.form.inout or instr.form.is_call:
         return False
     count = instr.form.dst_count

@@ -6,7 +6,7 @@ round; after this pass, equal values have equal names.
 
 Requires: SSA view, value numbers. Guarantees: results stay bit-identical; no path evaluates more expressions. Refuses:
 loads from memory that may be written (lazy code motion considers the stores), copies, registers with several
-definitions.
+definitions, and results that an instruction reads that does not take the type of the other register.
 Reference: Briggs, Cooper, Simpson, "Value Numbering", SPE 1997, §4 (dominator-based).
 """
 
@@ -23,7 +23,7 @@ from ...analysis.manager import Facts
 from ...analysis.memory.alias import is_mutable_read
 from ...analysis.values.value_numbering import Values
 from ...ptx import Effect, Instr, Kernel, Reg
-from ..cleanup.copy_propagation import exchangeable_as, substitute_reads
+from ..cleanup.copy_propagation import exchangeable_as, substitute_reads, takes
 from ..remarks import Remarks, block_names
 from .expressions import movable
 
@@ -73,6 +73,7 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
     holders = Holders(facts.dominance)
     replaced: dict[Reg, Reg] = {}
     is_read_in_place: set[Reg] | None = None
+    readers: dict[Reg, list[Instr]] = {}
     for block, instr in _removable(facts, values):
         result = instr.operands[0]
         assert isinstance(result, Reg)
@@ -81,6 +82,10 @@ def _find(kernel: Kernel, facts: Facts, values: Values, remarks: Remarks, pass_n
             continue
         if is_read_in_place is None:
             is_read_in_place = _read_in_place(facts)
+        if holder.type is not result.type:
+            readers = readers or _readers(facts)
+            if not all(takes(reader, {result: holder}) for reader in readers.get(result, ())):
+                continue
         if result not in is_read_in_place and remarks.may_rewrite(pass_name, instr):
             replaced[result] = holder
             what = f"'{instr.form.text}' is redundant: {holder.text} has the value"
@@ -136,6 +141,16 @@ class Holders:
                 return reg
         several.insert(at, (position, block, result))
         return None
+
+
+def _readers(facts: Facts) -> dict[Reg, list[Instr]]:
+    """By register: the instructions that read it."""
+    readers: dict[Reg, list[Instr]] = {}
+    for block in facts.cfg.rpo:
+        for instr in facts.cfg.blocks[block].instrs:
+            for reg in instr.uses():
+                readers.setdefault(reg, []).append(instr)
+    return readers
 
 
 def _read_in_place(facts: Facts) -> set[Reg]:
