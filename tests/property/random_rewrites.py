@@ -10,7 +10,8 @@ vectors    accesses of one word become wider or narrower ones, overlapping parti
 scopes     a value is computed in a register of an inner scope, with the same name in all of them
 notes      `.loc` lines, and a `used_bytes_mask` before a load
 merged     registers that are never live at the same time become one, as in compilers without SSA
-typed      registers of type `.b32` and so on become `.u32` or `.s32`, where all their instructions take these
+typed      registers of type `.b32` become `.u32` or `.s32`, where all their instructions take these, and those of type
+           `.f32` become `.b32`, as Triton declares them; the same for other widths
 
 Guarantees: programs remain well-defined in the sense of `random_programs`. Accesses become wider according to the
 offsets of `random_accesses`: at `[reg+k]`, four words are in bounds if k is a multiple of 16, two if it is one of 8.
@@ -272,8 +273,15 @@ def merged(ptx: str, seed: int, share: float = 1.0) -> str:
     return print_module(module)
 
 
+_OTHER_TYPES = {
+    **{f"b{bits}": (f"u{bits}", f"s{bits}") for bits in (16, 32, 64)},
+    **{f"f{bits}": (f"b{bits}",) for bits in (32, 64)},
+}
+
+
 def typed(ptx: str, seed: int) -> str:
-    """The program with half of the integer registers declared as signed or unsigned, where the verifier allows it."""
+    """The program with half of the registers declared with another type, where the verifier allows it: integers as
+    signed or unsigned, floats as bits."""
     rng = random.Random(f"types:{seed}")
     module = parse(ptx)
     kernel = module.entries[0]
@@ -284,9 +292,9 @@ def typed(ptx: str, seed: int) -> str:
             users.setdefault(reg, []).append(instr)
     renamed: dict[Operand, Operand] = {}
     for reg, instrs in users.items():
-        if reg.type.kind != "b" or reg.lanes > 1 or rng.random() < 0.5:
+        if reg.type.name not in _OTHER_TYPES or reg.lanes > 1 or rng.random() < 0.5:
             continue
-        new = Reg(f"%t{len(renamed)}", TYPES[f"{rng.choice('us')}{reg.type.bits}"])
+        new = Reg(f"%t{len(renamed)}", TYPES[rng.choice(_OTHER_TYPES[reg.type.name])])
         if all(_may_be_typed(instr, {**renamed, reg: new}) for instr in instrs):
             renamed[reg] = new
     for instr in list(kernel.instructions()):
