@@ -137,7 +137,7 @@ def bootstrap_interval(ratios: ArrayLike, rule: Rule = DEFAULT_RULE) -> tuple[fl
 
 
 def _medians(values: NDArray[np.float64], picks: NDArray[np.int64]) -> NDArray[np.float64]:
-    """``np.median(values[picks], axis=1)``. Small integers are sorted several times faster than numbers, so the ranks of
+    """``np.median(values[picks], axis=1)``. Small integers are sorted several times faster than numbers, so ranks of
     the values are sorted."""
     order = np.argsort(values)
     ranks = np.empty(values.size, np.uint8 if values.size <= 256 else np.int64)

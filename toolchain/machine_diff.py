@@ -34,8 +34,8 @@ _RESOLUTION = 0.001
 class MachineFigures:
     """The figures of one kernel. ``spill_bytes`` is the sum of stored and loaded bytes, as ptxas counts them.
 
-    ``usual``: of a kernel that is split into code for most blocks of threads and code for a few, the machine code of the
-    former alone. Weighted instructions and cycles are those of it.
+    ``usual``: of a kernel that is split into code for most blocks of threads and code for a few, the machine code of
+    the former alone. Weighted instructions and cycles are those of it.
     """
 
     code: KernelCode

@@ -45,8 +45,8 @@ AnyFrame = TypeVar("AnyFrame", bound=Frame)
 def accepted(
     batch: list[AnyFrame], cells: int = 0, level: int | None = None
 ) -> tuple[list[AnyFrame], bytes, dict[str, str]]:
-    """The cases of ``batch`` that ptxas accepts, their cubin, and the error message for each of the others. ``level`` is
-    that of the optimization."""
+    """The cases of ``batch`` that ptxas accepts, their cubin, and the error message for each of the others. ``level``
+    is that of the optimization."""
     refused: dict[str, str] = {}
     while batch:
         text, starts = module_text(batch, cells)
