@@ -870,7 +870,7 @@ static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wid
     int has_several = module->device_count > 1, device;
     for (int i = 0; i < COUNT; i++)
         data[i] = &values[i];
-    /* The query succeeds for a wild pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
+    /* The query succeeds for an invalid pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
     if (module->driver->pointer_get_attributes(has_several ? COUNT : MANAGED, attributes, data, pointer))
         return 0;
     if (!has_several && !(values[IPC] & 0xff) && values[SIZE] != 0 &&

@@ -1,8 +1,8 @@
 """Whether ptxas contracts the same sums in two versions of a kernel, read from machine code.
 
-`analysis/values/contraction.py` cannot tell from PTX whether an *open* product is contracted. Where the gate has ptxas,
-this module compares the machine code of the kernel before and after the passes instead. Passes keep open products and
-their sums as the same objects, so the same sum can be found in both versions.
+`analysis/values/contraction.py` cannot decide from PTX whether an *open* product is contracted. Where the gate has
+ptxas, this module compares the machine code of the kernel before and after the passes instead. Passes keep open
+products and their sums as the same objects, so the same sum can be found in both versions.
 
 Computes: for each product that ptxas may contract, and for each of its sums, the kinds of its floating-point machine
 instructions (`toolchain/float_lines.py`).
