@@ -72,12 +72,14 @@ class Mask:
         weights: NDArray[Any] | Sequence[Sequence[float]],
         *,
         origin: tuple[int, int] | None = None,
-        type: t.Scalar | None = None,
+        type: object = None,
         skip_zeros: bool = False,
     ) -> None:
         import numpy as np
 
         array = np.array(weights)
+        if type is not None and not isinstance(type, t.Scalar):
+            raise DslError(f"the type of weights is a number such as f32, not {type!r}")
         if type is not None and np.can_cast(array.dtype, type.dtype, "same_kind"):
             array = array.astype(type.dtype)
         elif not isinstance(weights, np.ndarray):

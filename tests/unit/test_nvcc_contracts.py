@@ -439,3 +439,10 @@ def test_flags_that_exclude_contracts(fresh_build: Build) -> None:
     fresh_build.write("a.cu", program(TWO_LAUNCHES))
     done = fresh_build.nvcc("-c", "a.cu", PTXMOTION_FLAGS="-O3 --alias=restrict")
     assert "PTXMOTION_CONTRACT excludes --alias" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["yes", "no", "2", " 1"])
+def test_a_setting_that_is_neither_on_nor_off(tmp_path: Path, value: str) -> None:
+    done = ours(tmp_path, "-c", "a.cu", PTXMOTION_CONTRACT=value)
+    assert done.returncode == 2
+    assert done.stderr == f"ptxmotion: error: PTXMOTION_CONTRACT='{value}' must be 1 or 0\n"
