@@ -30,13 +30,14 @@ help:
 demo: $(VENV)/test.stamp
 	@$(PY) demo/run.py
 
+# A worker gets tests of the same files, whose fixtures it then makes once, and takes some of another worker at the end.
 test: $(VENV)/test.stamp
-	@$(PYTEST) -q -n $(JOBS) --benchmark-disable
+	@$(PYTEST) -q -n $(JOBS) --dist worksteal --benchmark-disable
 
 check: $(VENV)/dev.stamp docs
 	@$(PY) -m ruff check .
 	@$(PY) -m pyright --pythonpath $(PY)
-	@$(PYTEST) -q -n $(JOBS) --benchmark-disable -m 'not slow and not gpu and not fuzz'
+	@$(PYTEST) -q -n $(JOBS) --dist worksteal --benchmark-disable -m 'not slow and not gpu and not fuzz'
 
 # The site has the folders of the repository, so a link in a page works in both. A broken link makes the build fail.
 docs: $(VENV)/dev.stamp

@@ -84,6 +84,9 @@ class Policy:
 
 _DEFAULT = Policy()
 
+#: How the options of ptxas begin that choose another level of optimization than its default.
+_OTHER_LEVELS = ("-O", "--opt-level", "-opt-level", "-g", "--device-debug", "-device-debug")
+
 
 @dataclass(frozen=True)
 class Result:
@@ -142,6 +145,7 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
         policy.verify_each,
         policy.observer,
         judge if isinstance(judge, ReadsFloatCode) else None,
+        drops_clean_up=judge is not None and _is_optimized(module, policy),
     )
     log = Remarks(module, policy.limit, explains=policy.explain)
     kernels = [kernel for kernel in module.kernels if policy.kernels is None or policy.kernels(kernel.name)]
@@ -193,6 +197,12 @@ def _judge(policy: Policy, passes: str | Sequence[Pass], version: str) -> tuple[
     return judge_of(choice, policy.arch, policy.gate_timeout, options=policy.ptxas_options, version=version)
 
 
+def _is_optimized(module: Module, policy: Policy) -> bool:
+    """Whether ptxas optimizes the module. Then it propagates copies and removes dead code itself."""
+    options = [word.strip() for word in module.target.split(",")]
+    return "debug" not in options and not any(option.startswith(_OTHER_LEVELS) for option in policy.ptxas_options)
+
+
 def optimize_module(
     module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
 ) -> list[str]:
@@ -234,5 +244,6 @@ def _transform(
         changed = transform(module, kernel, remarks)
         if left is not None:
             left = max(left - remarks.rewrites, 0)
-        attempts.append(Attempt(kernel, original, remarks, changed))
+        is_clean_up = changed and transform.drops_clean_up and transform.only_cleaned_up(remarks)
+        attempts.append(Attempt(kernel, original, remarks, changed, is_clean_up))
     return attempts

@@ -45,7 +45,8 @@ MOST_PIPELINE = 1.0
 MOST_START = 0.25
 MOST_MEMORY = 1.5e9
 
-#: How much more than n·log n the largest kernel may take, from the first size of the curve on: caches have an edge.
+#: How much more than n·log n the largest kernel may take, from the first size of the curve on. Large kernels do not fit
+#: into the processor's caches.
 MOST_GROWTH = 2.0
 
 SIZES = (2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .outcome import BAD_INPUT, CommandError
@@ -9,6 +10,7 @@ from .outcome import BAD_INPUT, CommandError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..toolchain.cubin import KernelCode
     from ..toolchain.machine_diff import MachineFigures
     from ..toolchain.tools import PtxasError
 
@@ -34,9 +36,31 @@ def assembled_figures(text: str, name: str, arch: str | None, options: Sequence[
     from ..toolchain.tools import PtxasError
 
     try:
-        return figures(text, arch, options)
+        found = figures(text, arch, options)
     except PtxasError as error:
         raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
+    for kernel, usual in _usual_code(text, arch, options).items():
+        found[kernel] = replace(found[kernel], usual=usual)
+    return found
+
+
+def _usual_code(text: str, arch: str | None, options: Sequence[str]) -> dict[str, KernelCode]:
+    """By kernel that the pass `isp` has split: the machine code without that for blocks at the border, as the gate of
+    `opt` sees it. Empty for a module that the parser refuses."""
+    from ..ptx import PtxError, parse, print_module
+    from ..toolchain.machine_diff import figures
+    from ..transforms.gate.usual_figures import find_rare_code, usual_parts
+
+    try:
+        module = parse(text)
+    except PtxError:
+        return {}
+    find_rare_code(module)
+    parts = usual_parts(module)
+    if not parts:
+        return {}
+    code = figures(print_module(replace(module, items=[*module.items, *parts.values()])), arch, options)
+    return {name: code[part.name].code for name, part in parts.items()}
 
 
 def _ptxas_errors(text: str, name: str, error: PtxasError) -> str:

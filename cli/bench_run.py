@@ -81,7 +81,7 @@ def _on_machine(
     if arguments.profile and engine != "local":
         usage_error("--profile runs in this process, so it takes no --engine")
     with site(engine, say) as where:
-        machine, why = where.choose(arguments.backend or "auto", bool(arguments.require_gpu))
+        machine, count, why = where.choose(arguments.backend or "auto", bool(arguments.require_gpu))
         say(why)
         size = arguments.size or ("full" if machine.stopwatch else "tiny")
         for benchmark, _ in programs:
@@ -98,7 +98,7 @@ def _on_machine(
             for name in names:
                 print(f"{name} {size}: {', '.join(each.id for each in variants)}")
             return FINE
-        info, distributor = where.start(machine, len(names), arguments.jobs)
+        info, distributor = where.start(machine, count, len(names), arguments.jobs)
         for each in [info, *info.get("workers", [])]:
             if each.get("processes"):
                 warn(f"other processes use this GPU: {each['processes']}")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compiler.host_contracts import wants_contracts
+from ..compiler.host_contracts import InvalidSetting, wants_contracts
 from .outcome import FINE, INCONCLUSIVE, CommandError, say, usage_error
 
 EPILOG = """\
@@ -114,6 +114,10 @@ class Trials:
 
 
 def _search(trials: Trials, flags: str) -> int:
+    try:
+        has_contracts = wants_contracts()
+    except InvalidSetting as error:
+        usage_error(str(error))
     without = trials.run("without the optimizer", "-O0")
     if without.fails:
         usage_error("the command fails also without the optimizer: it must succeed then")
@@ -133,13 +137,13 @@ def _search(trials: Trials, flags: str) -> int:
     for name in kernels:
         print(_described(name))
     if len(kernels) == 1:
-        _search_rewrite(trials, flags, kernels)
+        _search_rewrite(trials, flags, kernels, has_contracts=has_contracts)
     return FINE
 
 
-def _search_rewrite(trials: Trials, flags: str, kernels: list[str]) -> None:
+def _search_rewrite(trials: Trials, flags: str, kernels: list[str], *, has_contracts: bool) -> None:
     """Find the first number of rewrites with which the command fails, and print the last of these rewrites."""
-    if wants_contracts() and not trials.run("no versions", flags, kernels, has_versions=False).fails:
+    if has_contracts and not trials.run("no versions", flags, kernels, has_versions=False).fails:
         print("the command succeeds without the versions of it that PTXMOTION_CONTRACT adds")
         return
     for limited in (f"{flags} --gate=off", flags):

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 EPILOG = """\
 A kernel is worse or better by the rule of opt's gate: estimated cycles of one warp, estimated cycles
 on a full multiprocessor, and accesses to local memory. A kernel that B lacks is worse. Two kernels are
-identical if their code, resources, attributes and the variables of the module are equal. To see what the
-gate of opt saw, give --arch and --ptxas-options as they were given to opt.
+identical if their code, resources, attributes and the variables of the module are equal. Of a kernel that
+the pass isp has split, weighted instructions and cycles are those of the code for most blocks, without
+that for blocks at the border of the grid; other figures are of all code. To see what the gate of opt saw,
+give --arch and --ptxas-options as they were given to opt.
 
 examples:
   ptxmotion diff before.ptx after.ptx

@@ -127,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         as_graph=bool(arguments.graph),
         cooperative=not arguments.no_cooperative,
         may_pad=not arguments.same_grids,
-        passes=arguments.passes or "",
+        passes="none" if arguments.passes is None else arguments.passes,
         arch=arguments.arch or DEFAULT_TARGET,
         emulate=arguments.emulate or "",
     )

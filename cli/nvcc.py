@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .outcome import MISSING, CommandError, guarded, say
+from .outcome import MISSING, CommandError, guarded, say, usage_error
 
 __all__ = ["main", "run_nvcc"]
 
@@ -39,10 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 def run_nvcc(arguments: Sequence[str]) -> int:
     """Become nvcc. Raises `CommandError`."""
+    from ..compiler.host_contracts import InvalidSetting
     from ..compiler.launch import NoCompiler, launch
 
     try:
         launch(arguments, say)
+    except InvalidSetting as error:
+        usage_error(str(error))
     except NoCompiler as error:
         raise CommandError(MISSING, f"ptxmotion: error: {error}") from None
 

@@ -439,6 +439,8 @@ class OneFile:
             # An unknown opcode can block all optimization. The user must know that, too.
             if remark.name == "UnknownOpcode" or (pattern is not None and pattern.search(remark.pass_name)):
                 say(remark.text)
+        if result.contract is not None and not self.versions and pattern is None:
+            say("ptxmotion: no kernel has versions; --remarks=versions says why")
         if self.arguments.time_passes:
             print(self.times(result), file=sys.stderr, end="")
 

@@ -91,8 +91,8 @@ def _one_by_one(
 def _in_parallel(
     tasks: Mapping[str, argparse.Namespace], one_file: Callable[[argparse.Namespace], FileRun], jobs: int
 ) -> Generator[tuple[str, FileResult]]:
-    """The results in the order of the tasks. If a process dies, the files that it leaves run in processes of their
-    own."""
+    """The results in the order of the tasks. If a process ends unexpectedly, its remaining files run in
+    processes of their own."""
     from concurrent.futures.process import BrokenProcessPool
 
     from ..python_child import process_pool

@@ -50,9 +50,16 @@ SIBLINGS = "PTXMOTION_SIBLINGS"
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 
 
+class InvalidSetting(ValueError):
+    """An environment variable has a value that it must not have."""
+
+
 def wants_contracts() -> bool:
-    """Whether PTXMOTION_CONTRACT is set."""
-    return os.environ.get("PTXMOTION_CONTRACT", "0") not in ("", "0")
+    """Whether PTXMOTION_CONTRACT is ``1``. Raises `InvalidSetting` if it is neither that nor ``0`` nor empty."""
+    text = os.environ.get("PTXMOTION_CONTRACT", "")
+    if text not in ("", "0", "1"):
+        raise InvalidSetting(f"PTXMOTION_CONTRACT='{text}' must be 1 or 0")
+    return text == "1"
 
 
 @dataclass(frozen=True)

@@ -65,12 +65,12 @@ class NoCompiler(Exception):
 
 
 def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
-    """Replace this process with nvcc and ``arguments``. ``say`` prints a message. Raises `NoCompiler`, and `OSError` if
-    nvcc cannot be executed."""
+    """Replace this process with nvcc and ``arguments``. ``say`` prints a message. Raises `NoCompiler`,
+    `InvalidSetting`, and `OSError` if nvcc cannot be executed."""
     if os.environ.get(_IS_DRY_RUN):
         say(_AGAIN)
         os._exit(1)
-    nvcc = _unwrapped(find_nvcc())
+    nvcc, has_contracts = _unwrapped(find_nvcc()), wants_contracts()
     program, added = nvcc, list[str]()
     lacks_libraries = _lacks_libraries(nvcc, arguments)
     if lacks_libraries or _may_compile(arguments) or not _is_elf(nvcc):
@@ -79,7 +79,7 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
             program = _with_optimizer(nvcc, steps, arguments, say)
         elif steps is not None and lacks_libraries:
             program = _with_libraries(nvcc, steps, arguments)
-        if steps is not None and wants_contracts():
+        if steps is not None and has_contracts:
             added = _launch_checks(steps, say)
     os.execv(program, [program, *arguments, *added])
 

@@ -34,7 +34,7 @@ __all__ = [
     "by_parts",
     "choose",
     "in_blocks",
-    "quiet",
+    "without_warnings",
     "typed",
     "unsigned",
 ]
@@ -147,7 +147,7 @@ def in_blocks(compute: Compute) -> Compute:
     return blocked
 
 
-def quiet(compute: Compute) -> Compute:
+def without_warnings(compute: Compute) -> Compute:
     """``compute`` without the warnings of NumPy: overflow, division by zero and invalid operations are expected
     here."""
 

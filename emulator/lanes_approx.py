@@ -14,7 +14,7 @@ import numpy as np
 
 from ..ptx.notation import Form
 from .float_formats import as_float, canonical32, flush_bits, round_to_half
-from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, in_blocks, quiet
+from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, in_blocks, without_warnings
 from .lanes_float import double_nan
 
 __all__ = ["FACTORIES"]
@@ -62,7 +62,7 @@ def _single(form: Form, name: str) -> LaneFunction | None:
             bits = round_to_half(result, part, "rn")
         return (flush_bits(bits, part) if ftz else bits,)
 
-    return LaneFunction(in_blocks(by_parts(scalar, quiet(compute))), approximate=True)
+    return LaneFunction(in_blocks(by_parts(scalar, without_warnings(compute))), approximate=True)
 
 
 def _double(form: Form, name: str) -> LaneFunction | None:
@@ -76,7 +76,7 @@ def _double(form: Form, name: str) -> LaneFunction | None:
         result = flush_bits(result, "f64") & np.uint64(0xFFFF_FFFF_0000_0000)
         return (np.where(nan, np.uint64(0x7FFF_FFFF_0000_0000), result),)
 
-    return LaneFunction(quiet(compute), approximate=True)
+    return LaneFunction(without_warnings(compute), approximate=True)
 
 
 def _reciprocal_root(form: Form) -> LaneFunction | None:
@@ -90,7 +90,7 @@ def _reciprocal_root(form: Form) -> LaneFunction | None:
         value = a.view(np.float64)
         return (double_nan(1.0 / np.sqrt(value), value),)
 
-    return LaneFunction(quiet(compute), approximate=True)
+    return LaneFunction(without_warnings(compute), approximate=True)
 
 
 def _named(name: str) -> Factory:

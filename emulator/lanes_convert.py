@@ -19,7 +19,18 @@ from ..ptx.notation import Form
 from ..ptx.types import TYPES, ScalarType
 from . import exact_double
 from .float_formats import CANONICAL, INFINITY, as_float, flush_bits, round_to_f32, round_to_half, saturate, sum_to_odd
-from .lane_types import SIGNED, UNSIGNED, Compute, Factory, LaneFunction, Lanes, Results, in_blocks, quiet, typed
+from .lane_types import (
+    SIGNED,
+    UNSIGNED,
+    Compute,
+    Factory,
+    LaneFunction,
+    Lanes,
+    Results,
+    in_blocks,
+    typed,
+    without_warnings,
+)
 
 __all__ = ["FACTORIES"]
 
@@ -98,7 +109,8 @@ def _saturated(bits: Lanes, name: str, sat: bool) -> Lanes:
 
 
 def _nan_as_integer(source: ScalarType, result: ScalarType) -> int:
-    """The table of the manual: zero; or only the sign bit, if the source is f64 or the result has 64 bits."""
+    """The bits of the integer that a NaN becomes, by the table of the manual: all zero; but if the source is f64 or the
+    result has 64 bits, the sign bit is set."""
     if source.name != "f64" and result.bits != 64:
         return 0
     return 1 << (result.bits - 1)
@@ -319,7 +331,7 @@ def _eight_bits_to_f16x2(form: Form, name: str) -> Compute | None:
 def _convert(form: Form) -> LaneFunction | None:
     source, result = form.scalar("atype"), form.scalar("dtype")
     compute = _conversion(form, source, result) if source is not None and result is not None else None
-    return LaneFunction(in_blocks(quiet(compute))) if compute is not None else None
+    return LaneFunction(in_blocks(without_warnings(compute))) if compute is not None else None
 
 
 def _conversion(form: Form, source: ScalarType, result: ScalarType) -> Compute | None:
@@ -366,7 +378,7 @@ def _convert_pair(form: Form) -> LaneFunction | None:
             high, low = [_to_eight_bits(x.view(np.float32).astype(np.float64), name, relu) for x in (a, b)]
             return ((high << np.uint16(8)) | low,)
 
-        return LaneFunction(in_blocks(quiet(pack_bytes)))
+        return LaneFunction(in_blocks(without_warnings(pack_bytes)))
     if name not in ("f16", "bf16") or mode not in ("rn", "rz"):
         return None
 
@@ -376,7 +388,7 @@ def _convert_pair(form: Form) -> LaneFunction | None:
             rounded = _finite(rounded, name)
         return (_relu(rounded) if relu else rounded).astype(np.uint32)
 
-    return LaneFunction(in_blocks(quiet(lambda a, b: ((half(a) << np.uint32(16)) | half(b),))))
+    return LaneFunction(in_blocks(without_warnings(lambda a, b: ((half(a) << np.uint32(16)) | half(b),))))
 
 
 def _pack(form: Form) -> LaneFunction | None:

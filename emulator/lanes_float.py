@@ -28,7 +28,7 @@ from .float_formats import (
     saturate,
     sum_to_odd,
 )
-from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, Results, by_parts, choose, in_blocks, quiet
+from .lane_types import UNSIGNED, Factory, LaneFunction, Lanes, Results, by_parts, choose, in_blocks, without_warnings
 
 __all__ = ["FACTORIES", "add32", "double_nan", "fma32"]
 
@@ -182,7 +182,8 @@ def _arithmetic(form: Form, name: str) -> LaneFunction | None:
         return (bits,)
 
     heavy = not (single and mode == "rn" and name in ("add", "sub", "mul", "div", "sqrt"))
-    return LaneFunction(by_parts(scalar, in_blocks(quiet(compute)) if heavy and scalar.lanes == 1 else quiet(compute)))
+    plain = without_warnings(compute)
+    return LaneFunction(by_parts(scalar, in_blocks(plain) if heavy and scalar.lanes == 1 else plain))
 
 
 # Signs, minima and maxima

@@ -19,7 +19,7 @@ import numpy as np
 from ..ptx.notation import Form
 from ..ptx.types import TYPES
 from .float_formats import CANONICAL, as_float, flush_bits, flush_result, product_sum_to_odd, round_to_half, saturate
-from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, in_blocks, quiet
+from .lane_types import Factory, LaneFunction, Lanes, Results, by_parts, in_blocks, without_warnings
 from .lanes_float import add32, fma32
 
 __all__ = ["FACTORIES"]
@@ -86,7 +86,7 @@ def _arithmetic(form: Form, operation: str) -> LaneFunction | None:
             bits = np.where(outside[0] | outside[1], np.uint16(0), bits)
         return (bits,)
 
-    return LaneFunction(in_blocks(by_parts(scalar, quiet(compute))))
+    return LaneFunction(in_blocks(by_parts(scalar, without_warnings(compute))))
 
 
 def _mixed(form: Form, operation: str) -> LaneFunction | None:
@@ -108,7 +108,7 @@ def _mixed(form: Form, operation: str) -> LaneFunction | None:
             bits = saturate(bits.view(np.float32)).view(np.uint32)
         return (bits,)
 
-    return LaneFunction(in_blocks(quiet(compute)))
+    return LaneFunction(in_blocks(without_warnings(compute)))
 
 
 def _named(maker: Callable[[Form, str], LaneFunction | None], operation: str) -> Factory:

@@ -27,8 +27,8 @@ from .lane_types import (
     by_parts,
     choose,
     in_blocks,
-    quiet,
     typed,
+    without_warnings,
 )
 
 __all__ = ["FACTORIES"]
@@ -246,7 +246,7 @@ def _divide(a: Lanes, b: Lanes) -> tuple[Lanes, Lanes]:
 def _div(form: Form) -> LaneFunction:
     scalar = _type(form)
     if scalar.kind == "u":
-        return _plain(in_blocks(quiet(lambda a, b: (_divide(a, b)[0],))))
+        return _plain(in_blocks(without_warnings(lambda a, b: (_divide(a, b)[0],))))
     number = SIGNED[scalar.bits]
 
     def compute(a: Lanes, b: Lanes) -> Results:
@@ -254,7 +254,7 @@ def _div(form: Form) -> LaneFunction:
         negative = ((a ^ b).view(number) < 0) & (b != 0)
         return (choose(negative, ~quotient + quotient.dtype.type(1), quotient),)
 
-    return _plain(in_blocks(quiet(compute)))
+    return _plain(in_blocks(without_warnings(compute)))
 
 
 def _rem(form: Form) -> LaneFunction:
@@ -270,7 +270,7 @@ def _rem(form: Form) -> LaneFunction:
         by_zero = b == 0
         return (np.where(by_zero, ones, remainder) if by_zero.any() else remainder,)
 
-    return _plain(in_blocks(quiet(compute)))
+    return _plain(in_blocks(without_warnings(compute)))
 
 
 def _abs(form: Form) -> LaneFunction:

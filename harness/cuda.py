@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..toolchain.cubin_cache import assemble_kept
+from ..toolchain.driver_version import OLDEST_DRIVER, cuda_version, version_text
 from .arm_code import arch_on
 from .machine import DeviceFailed, MachineMissing
 
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe", "require_driver"]
 
 _INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
-_OLDEST_DRIVER = 13000
 _DRIVER = "install an NVIDIA driver, 580 or newer"
 
 #: Sizes of allocations are rounded up to this number of bytes, so that freed memory can be reused.
@@ -85,10 +85,10 @@ def require_driver() -> Any:
         version, count = _checked(driver, driver.cuDriverGetVersion()), _checked(driver, driver.cuDeviceGetCount())
     except RuntimeError as error:  # libcuda is missing
         raise MachineMissing(f"no NVIDIA driver ({error})", _DRIVER) from error
-    if version < _OLDEST_DRIVER:
-        offered = f"{version // 1000}.{version % 1000 // 10}"
+    if cuda_version(version) < OLDEST_DRIVER:
         raise MachineMissing(
-            f"the driver is too old: it supports CUDA {offered}, and 13.0 is required", "driver 580 or newer"
+            f"the driver is too old: it supports CUDA {version_text(version)}, and 13.0 is required",
+            "driver 580 or newer",
         )
     if not count:
         raise MachineMissing("the driver sees no device", "is CUDA_VISIBLE_DEVICES empty?")

@@ -17,15 +17,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from ..cache import usage
+from ..toolchain.driver_version import OLDEST_DRIVER, cuda_version, version_text
 from ..toolchain.tools import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
 
 #: The exit code for something missing in the environment.
 MISSING = 4
 
 OLDEST_PYTHON = (3, 11)
-
-#: A driver loads cubins of the same major version of CUDA. This is the oldest driver that loads those of CUDA 13.
-OLDEST_DRIVER = (13, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,10 +146,9 @@ def _driver(driver: Any) -> Iterator[Check]:
         return values[0] if values else None
 
     number = int(query(driver.cuDriverGetVersion))
-    version = (number // 1000, number % 1000 // 10)
-    ok = version >= OLDEST_DRIVER
+    ok = cuda_version(number) >= OLDEST_DRIVER
     fix = "" if ok else "update the NVIDIA driver to 580 or newer: this one cannot load machine code of CUDA 13"
-    yield Check("driver", ok, f"for CUDA {version[0]}.{version[1]}", fix, False)
+    yield Check("driver", ok, f"for CUDA {version_text(number)}", fix, False)
     query(driver.cuInit, 0)
     attribute = driver.CUdevice_attribute
     for index in range(int(query(driver.cuDeviceGetCount))):

@@ -9,6 +9,7 @@ import os
 import subprocess
 from typing import Any, Protocol
 
+from ..toolchain.driver_version import version_text
 from ..toolchain.tools import find_tool
 
 __all__ = ["Gpu", "describe"]
@@ -32,7 +33,7 @@ def describe(gpu: Gpu) -> dict[str, Any]:
     return {
         "gpu": name,
         "compute_capability": gpu.sm,
-        "driver_cuda": f"{version // 1000}.{version % 1000 // 10}",
+        "driver_cuda": version_text(version),
         "driver": reported.pop("driver_version", ""),
         "ptxas": find_tool("ptxas").version,
         "multiprocessors": gpu.attribute("MULTIPROCESSOR_COUNT"),

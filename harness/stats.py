@@ -131,9 +131,20 @@ def bootstrap_interval(ratios: ArrayLike, rule: Rule = DEFAULT_RULE) -> tuple[fl
         raise ValueError("an interval needs one ratio for each of at least one round")
     generator = np.random.default_rng(rule.seed)
     picks = generator.integers(0, values.size, (rule.resamples, values.size))
-    medians = np.median(values[picks], axis=1)
+    medians = _medians(values, picks)
     low, high = np.quantile(medians, [(1 - rule.level) / 2, (1 + rule.level) / 2])
     return float(low), float(high)
+
+
+def _medians(values: NDArray[np.float64], picks: NDArray[np.int64]) -> NDArray[np.float64]:
+    """``np.median(values[picks], axis=1)``. Small integers are sorted several times faster than numbers, so ranks of
+    the values are sorted."""
+    order = np.argsort(values)
+    ranks = np.empty(values.size, np.uint8 if values.size <= 256 else np.int64)
+    ranks[order] = np.arange(values.size)
+    resampled = np.sort(ranks[picks], axis=1, kind="stable")
+    ordered = values[order]
+    return (ordered[resampled[:, (values.size - 1) // 2]] + ordered[resampled[:, values.size // 2]]) / 2
 
 
 def keep_rounds(clocks: ArrayLike, rule: Rule = DEFAULT_RULE) -> NDArray[np.bool_]:

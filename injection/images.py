@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..compiler.build_step import BuildStep, Flags, StepFailed
+from ..toolchain.driver_version import cuda_version
 from ..toolchain.fatbin import DeviceImage, FatbinError, device_images, with_contents
 from ..toolchain.places import version_numbers
 from .protocol import FATBIN, Request
@@ -171,7 +172,7 @@ def _driver_problem(request: Request) -> str:
     from ..toolchain.tools import find_tool
 
     ptxas = version_numbers(find_tool("ptxas").version)[:2]
-    driver = (request.driver_version // 1000, request.driver_version % 1000 // 10)
+    driver = cuda_version(request.driver_version)
     if driver >= ptxas:
         return ""
     return f"the driver is for CUDA {driver[0]}.{driver[1]}, and ptxas is of {ptxas[0]}.{ptxas[1]}"

@@ -3,7 +3,7 @@
 A result file has only the hash of an arm's modules. The key of an entry is this hash, so a report shows exactly the
 code that was measured, or none.
 
-Guarantees: what is recalled has the hash that it was asked for.
+Guarantees: a recalled text has the requested hash.
 """
 
 from __future__ import annotations

@@ -26,13 +26,14 @@ __all__ = ["Site", "site"]
 class Site(Protocol):
     """A place to run benchmarks."""
 
-    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
-        """The machine for `auto`, `cuda` or `emulator`, and the reason for the choice. Raises `MachineMissing`."""
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, int, str]:
+        """The machine for `auto`, `cuda` or `emulator`, how many there are, and the reason for the choice. Raises
+        `MachineMissing`."""
         ...
 
-    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
-        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow), on a machine
-        that `choose` returned. The result is the description of the machine, and the engine.
+    def start(self, machine: Machine, count: int, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+        """Start what runs ``tasks`` benchmarks, ``jobs`` at a time (None: as many as the machines allow), on ``count``
+        machines, as `choose` returns them. The result is the description of the machine, and the engine.
         Raises `MachineMissing`, `RequirementMissing`."""
         ...
 
@@ -54,25 +55,21 @@ def site(engine: str, report: Callable[[str], None]) -> Generator[Site]:
 
 
 class _LocalSite:
-    """This computer. ``_count`` is the number of machines such as the one that `choose` returned last."""
+    """This computer."""
 
-    def __init__(self) -> None:
-        self._count = 1
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, int, str]:
+        return choose(backend, require_gpu)
 
-    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
-        machine, self._count, why = choose(backend, require_gpu)
-        return machine, why
-
-    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+    def start(self, machine: Machine, count: int, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
         info = describe_computer()
         if machine.stopwatch:
             info |= describe_machine(machine)
-            if self._count > 1:
-                info["gpus"] = self._count
+            if count > 1:
+                info["gpus"] = count
             if (bandwidth := measured_bandwidth(str(info.get("gpu")))) is not None:
                 info[ROOF] = bandwidth
-        jobs = jobs or default_jobs(machine, self._count, os.cpu_count() or 1)
-        return info, LocalEngine(jobs, self._count)
+        jobs = jobs or default_jobs(machine, count, os.cpu_count() or 1)
+        return info, LocalEngine(jobs, count)
 
 
 class _RaySite:
@@ -82,25 +79,24 @@ class _RaySite:
         self._ray, self._report = ray, report
         self._engine: RayEngine | None = None
 
-    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, str]:
+    def choose(self, backend: str, require_gpu: bool, /) -> tuple[Machine, int, str]:
         gpus, nodes = self._count("GPU"), sum(bool(each["Alive"]) for each in self._ray.nodes())
         where = f"ray: {nodes} node{'s' if nodes > 1 else ''}, {gpus} GPU{'s' if gpus != 1 else ''}"
         if backend == "emulator" and not require_gpu:
-            return EMULATOR, f"{where}; emulator: chosen with --backend"
+            return EMULATOR, self._count("CPU"), f"{where}; emulator: chosen with --backend"
         if gpus:
-            return CUDA, where
+            return CUDA, gpus, where
         if backend == "cuda" or require_gpu:
             raise MachineMissing(where, "without a GPU, --backend=emulator counts instead of timing")
-        return EMULATOR, f"{where}; emulator"
+        return EMULATOR, self._count("CPU"), f"{where}; emulator"
 
-    def start(self, machine: Machine, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
+    def start(self, machine: Machine, count: int, tasks: int, jobs: int | None, /) -> tuple[dict[str, Any], Engine]:
         from .ray_engine import RayEngine
 
-        places = self._count("GPU" if machine.stopwatch else "CPU")
-        if not places:
+        if not count:
             raise MachineMissing("the Ray cluster has no cores: start its nodes with --num-cpus")
         self._engine = RayEngine(self._ray, machine, self._report)
-        return self._engine.start(min(places, tasks, jobs or places)), self._engine
+        return self._engine.start(min(count, tasks, jobs or count)), self._engine
 
     def close(self) -> None:
         """End the workers."""

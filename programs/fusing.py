@@ -58,7 +58,7 @@ class FuseRequest:
     invert_loops: bool = True
     cooperative: bool = True
     may_pad: bool = True
-    passes: str = ""
+    passes: str = "none"
     arch: str = DEFAULT_TARGET
     emulate: str = ""
 

@@ -88,10 +88,10 @@ class Builder:
         if form.is_opaque:
             raise ValueError(f"no opcode '{mnemonic}'")
         if not form.is_call:
-            complaint = problem(form, tuple(kind_of(operand) for operand in made))
-            if complaint is not None:
-                text = made[complaint.operand].text if complaint.operand >= 0 else ""
-                raise PtxError(complaint.message.replace("{}", text), self.source, -1)
+            refusal = problem(form, tuple(kind_of(operand) for operand in made))
+            if refusal is not None:
+                text = made[refusal.operand].text if refusal.operand >= 0 else ""
+                raise PtxError(refusal.message.replace("{}", text), self.source, -1)
         return Instr(form, made, self.guard, self.loc)
 
     def call(self, function: Sym | Kernel, arguments: Iterable[Given], results: Iterable[Operand] = ()) -> Instr:

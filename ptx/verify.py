@@ -343,11 +343,11 @@ class _KernelCheck:
             self.call(instr)
             return
         if key not in _GOOD_TERMINATORS:
-            complaint = problem(form, tuple([KINDS[number] for number in key[1:] if number is not None]))
-            if complaint is not None:
-                operand = instr.operands[complaint.operand] if complaint.operand >= 0 else None
+            refusal = problem(form, tuple([KINDS[number] for number in key[1:] if number is not None]))
+            if refusal is not None:
+                operand = instr.operands[refusal.operand] if refusal.operand >= 0 else None
                 text = operand.text if operand is not None else ""
-                self.fail(complaint.message.replace("{}", text), instr, operand)
+                self.fail(refusal.message.replace("{}", text), instr, operand)
                 return
         if form.is_terminator:
             _GOOD_TERMINATORS.add(key)

@@ -870,7 +870,7 @@ static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wid
     int has_several = module->device_count > 1, device;
     for (int i = 0; i < COUNT; i++)
         data[i] = &values[i];
-    /* The query succeeds for a wild pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
+    /* The query succeeds for an invalid pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
     if (module->driver->pointer_get_attributes(has_several ? COUNT : MANAGED, attributes, data, pointer))
         return 0;
     if (!has_several && !(values[IPC] & 0xff) && values[SIZE] != 0 &&
@@ -998,6 +998,17 @@ static wide divided(wide left, wide right, int want_remainder)
     return want_remainder ? remainder : quotient;
 }
 
+/* The cases of the operators that compare: as a macro, so that operands of 64 bits are compared as such. */
+#define COMPARISONS(left, right, value)                                                                                \
+    case MIN: (value) = (left) < (right) ? (left) : (right); break;                                                    \
+    case MAX: (value) = (left) > (right) ? (left) : (right); break;                                                    \
+    case EQUAL: (value) = (left) == (right); break;                                                                    \
+    case UNEQUAL: (value) = (left) != (right); break;                                                                  \
+    case LESS: (value) = (left) < (right); break;                                                                      \
+    case LESS_EQUAL: (value) = (left) <= (right); break;                                                               \
+    case GREATER: (value) = (left) > (right); break;                                                                   \
+    default: (value) = (left) >= (right); break
+
 /* Applies an operator with two operands. Returns whether it has a value. */
 static int apply(int opcode, wide left, wide right, wide *value)
 {
@@ -1016,31 +1027,9 @@ static int apply(int opcode, wide left, wide right, wide *value)
             return 0;
         *value = divided(left, right, opcode == MOD);
         return is_in_range(*value);
-    case MIN:
-        *value = left < right ? left : right;
-        return 1;
-    case MAX:
-        *value = left > right ? left : right;
-        return 1;
-    case EQUAL:
-        *value = left == right;
-        return 1;
-    case UNEQUAL:
-        *value = left != right;
-        return 1;
-    case LESS:
-        *value = left < right;
-        return 1;
-    case LESS_EQUAL:
-        *value = left <= right;
-        return 1;
-    case GREATER:
-        *value = left > right;
-        return 1;
-    default:
-        *value = left >= right;
-        return 1;
+    COMPARISONS(left, right, *value);
     }
+    return 1;
 }
 
 /* Applies an operator to values of 64 bits. Returns 0 if the result needs more bits or has no value. */
@@ -1062,31 +1051,9 @@ static int apply_short(int opcode, int64_t left, int64_t right, int64_t *value)
         if (opcode == DIV)
             *value = left / right - (left % right < 0);
         return 1;
-    case MIN:
-        *value = left < right ? left : right;
-        return 1;
-    case MAX:
-        *value = left > right ? left : right;
-        return 1;
-    case EQUAL:
-        *value = left == right;
-        return 1;
-    case UNEQUAL:
-        *value = left != right;
-        return 1;
-    case LESS:
-        *value = left < right;
-        return 1;
-    case LESS_EQUAL:
-        *value = left <= right;
-        return 1;
-    case GREATER:
-        *value = left > right;
-        return 1;
-    default:
-        *value = left >= right;
-        return 1;
+    COMPARISONS(left, right, *value);
     }
+    return 1;
 }
 
 /* The value of an expression, if all values on the way have 64 bits. Returns 0 if they have not, or if there is none;

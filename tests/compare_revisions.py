@@ -76,13 +76,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             with ThreadPoolExecutor(arguments.jobs) as pool:
                 runs = [run for pair in pairs for run in pair]
                 failures = list(pool.map(_run, runs, [arguments.seconds] * len(runs)))
-        complaints = [failure for failure in failures if failure]
-        for failure in complaints:
+        reported = [failure for failure in failures if failure]
+        for failure in reported:
             print(failure, file=sys.stderr)
         differing, compared = _report(pairs, arguments.excerpts, arguments.lines)
     if differing:
         return DIFFERENT
-    return NOT_COMPARED if complaints or not compared else SAME
+    return NOT_COMPARED if reported or not compared else SAME
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -12,10 +12,10 @@ Refuses: with `PtxasError`, a module that ptxas refuses.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..cost import is_better, worse
+from ..cost import Figures, is_better, worse
 from .cubin import KernelCode, read_cubin
 from .ptxas_judge import figures_of, warps
 from .ptxas_log import PtxasFigures, ptxas_figures
@@ -32,21 +32,35 @@ _RESOLUTION = 0.001
 
 @dataclass(frozen=True, slots=True)
 class MachineFigures:
-    """The figures of one kernel. ``spill_bytes`` is the sum of stored and loaded bytes, as ptxas counts them."""
+    """The figures of one kernel. ``spill_bytes`` is the sum of stored and loaded bytes, as ptxas counts them.
+
+    ``usual``: of a kernel that is split into code for most blocks of threads and code for a few, the machine code of
+    the former alone. Weighted instructions and cycles are those of it.
+    """
 
     code: KernelCode
     spill_bytes: int
+    usual: KernelCode | None = None
+
+    @property
+    def judged(self) -> Figures:
+        """The figures that the rule of the gate compares."""
+        whole = figures_of(self.code)
+        if self.usual is None:
+            return whole
+        usual = figures_of(self.usual)
+        return replace(whole, weight=usual.weight, cycles=usual.cycles)
 
     def table(self) -> dict[str, int]:
         """The figures by name, costs first."""
-        code = self.code
+        code, usual = self.code, self.usual or self.code
         return {
             "registers": code.registers,
             "spill bytes": self.spill_bytes,
             "stack bytes": code.stack_bytes,
             "shared bytes": code.shared_bytes,
-            "weighted instructions": code.weighted_instructions,
-            "cycles of one warp": round(code.cycles),
+            "weighted instructions": usual.weighted_instructions,
+            "cycles of one warp": round(usual.cycles),
             "local accesses": code.local_accesses,
             "warps": round(warps(code)),
             "instructions": code.instructions,
@@ -90,7 +104,7 @@ class KernelDiff:
             return ""
         if self.after is None:
             return "the kernel is missing"
-        return worse(figures_of(self.before.code), figures_of(self.after.code))
+        return worse(self.before.judged, self.after.judged)
 
     @property
     def verdict(self) -> str:
@@ -102,7 +116,7 @@ class KernelDiff:
             return "worse"
         if self.is_identical:
             return "identical"
-        before, after = figures_of(self.before.code), figures_of(self.after.code)
+        before, after = self.before.judged, self.after.judged
         return "worse" if worse(before, after) else "better" if is_better(before, after) else "different"
 
     @property

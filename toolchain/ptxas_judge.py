@@ -1,14 +1,15 @@
 """The judge of the gate that uses ptxas: it assembles a module and reads the figures of each kernel.
 
 Figures are cached on disk, so a second run does not start ptxas. The key is a hash of the text, the architecture, the
-identity of ptxas, and the source of the code that reads a cubin. ``-lineinfo`` does not change the machine code, so a
-cubin that was assembled for `float_lines` also gives the figures of the same text. Requires: ptxas. Guarantees: the
+identity of ptxas, and the source of the code that reads a cubin. ``-lineinfo`` does not change the machine code, so
+`float_lines` reads the figures of its cubin as well. Requires: ptxas. Guarantees: the
 figures are those of the cubin. A damaged entry is computed again (`cache`). Refuses: with `ToolchainError`, a module
 that ptxas refuses, that makes it crash, or that takes too long. This is not cached.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -56,8 +57,8 @@ class PtxasJudge:
         self.options = tuple(options)
         self.tool = tool or find_tool("ptxas")
         self.times = WorkTimes()
-        #: Architecture and PTX text → the cubin that `float_lines` made of it, until its figures are read.
-        self._with_lines: dict[tuple[str, str], bytes] = {}
+        #: Architecture and digest of a PTX text → its figures, from the cubin that `float_lines` read.
+        self._from_lines: dict[tuple[str, str], dict[str, Figures]] = {}
 
     def figures(self, ptx: str) -> dict[str, Figures]:
         """The figures of each kernel by name. Raises `ToolchainError`."""
@@ -83,8 +84,7 @@ class PtxasJudge:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
             return {name: Figures(**fields) for name, fields in cached.items()}
-        cubin = self._with_lines.pop((arch, ptx), None)
-        return self._read_and_put(cubin, ptx, arch) if cubin is not None else None
+        return self._from_lines.get((arch, _digest(ptx)))
 
     def _read_and_put(self, cubin: bytes, ptx: str, arch: str) -> dict[str, Figures]:
         with self.times.measure(READING):
@@ -108,7 +108,7 @@ class PtxasJudge:
                 name: {int(line): frozenset(kinds) for line, kinds in lines.items()} for name, lines in cached.items()
             }
         cubin = self._assembled(ptx, arch, "-lineinfo")
-        self._with_lines[arch, ptx] = cubin
+        self._from_lines[arch, _digest(ptx)] = self._read_and_put(cubin, ptx, arch)
         with self.times.measure(READING):
             by_kernel = _read_lines(cubin)
         value = {name: {line: sorted(kinds) for line, kinds in lines.items()} for name, lines in by_kernel.items()}
@@ -172,6 +172,10 @@ def _read_lines(cubin: bytes) -> dict[str, dict[int, frozenset[str]]]:
         return float_lines(cubin)
     except CubinError as error:
         raise ToolchainError(str(error)) from error
+
+
+def _digest(ptx: str) -> str:
+    return hashlib.sha256(ptx.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _not_run(error: OSError) -> ToolchainError:

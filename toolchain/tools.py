@@ -5,7 +5,8 @@ These places are searched for a tool, in this order. The first tool found is use
 1. the environment variable PTXMOTION_NVCC, PTXMOTION_PTXAS, PTXMOTION_CUOBJDUMP or PTXMOTION_NVDISASM;
 2. NVIDIA's wheels from PyPI (`nvidia/cu13/bin` in a folder of `sys.path`);
 3. an installed CUDA, 13.0 or newer: CUDA_HOME, CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*, PATH;
-4. the place where cuda-pathfinder finds it, of the same versions: it knows Conda, and it asks the dynamic loader.
+4. the place where cuda-pathfinder finds it, of the same versions: it also searches Conda and the folders of the
+   dynamic loader.
 
 Requires: nvcc needs a C++ host compiler. No tool needs a GPU.
 Guarantees: when a call returns or raises, its temporary files and child processes are gone. Calls may run in parallel,

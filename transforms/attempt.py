@@ -25,12 +25,14 @@ class Attempt:
 
     ``original`` is the kernel as it was given, ``kernel`` the one that is in the module now. ``transformed`` are the
     remarks of the passes. ``final`` are the remarks to report instead, where the kernel was reverted or kept in part.
+    ``is_clean_up``: it is not kept, because only clean-up has changed it (`KernelTransform.only_cleaned_up`).
     """
 
     kernel: Kernel
     original: Kernel
     transformed: Remarks
     changed: bool
+    is_clean_up: bool = False
     final: Remarks | None = None
     is_reverted: bool = False
 

@@ -1,8 +1,8 @@
 """Whether ptxas contracts the same sums in two versions of a kernel, read from machine code.
 
-`analysis/values/contraction.py` cannot tell from PTX whether an *open* product is contracted. Where the gate has ptxas,
-this module compares the machine code of the kernel before and after the passes instead. Passes keep open products and
-their sums as the same objects, so the same sum can be found in both versions.
+`analysis/values/contraction.py` cannot decide from PTX whether an *open* product is contracted. Where the gate has
+ptxas, this module compares the machine code of the kernel before and after the passes instead. Passes keep open
+products and their sums as the same objects, so the same sum can be found in both versions.
 
 Computes: for each product that ptxas may contract, and for each of its sums, the kinds of its floating-point machine
 instructions (`toolchain/float_lines.py`).
@@ -34,17 +34,23 @@ def can_compare(kernel: Kernel) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A kernel before the passes: its ``contraction``, a copy, and its instructions in the order of those of the
-    copy."""
+    """A kernel before the passes: its ``contraction``, a copy, and the ``instrs`` of the kernel.
+
+    ``judged`` has the same instructions in the same order, and is what ptxas gets. It is the kernel as it was given,
+    also with nested scopes: the gate assembles the same text, so ptxas runs once for both.
+    """
 
     contraction: Contraction
     copy: Kernel
+    judged: Kernel
     instrs: tuple[Instr, ...]
 
     @classmethod
-    def of(cls, kernel: Kernel, contraction: Contraction) -> Snapshot:
-        """The snapshot of ``kernel`` as it is now."""
-        return cls(contraction, kernel.clone(), tuple(kernel.instructions()))
+    def of(cls, kernel: Kernel, contraction: Contraction, with_scopes: Kernel | None) -> Snapshot:
+        """The snapshot of ``kernel`` as it is now. ``with_scopes``: a copy that was made before its nested scopes
+        were flattened, if it had any."""
+        copy = kernel.clone()
+        return cls(contraction, copy, with_scopes or copy, tuple(kernel.instructions()))
 
     def contracts_the_same(
         self, judge: ReadsFloatCode, module: Module, kernel: Kernel, live: set[Instr], copies: Mapping[Instr, Instr]
@@ -77,7 +83,7 @@ class Snapshot:
     ) -> dict[Instr, frozenset[str]]:
         """The kinds of machine instructions before the passes: of the originals, and for copies those of their
         originals."""
-        code = dict(zip(self.instrs, _float_code(judge, module, self.copy), strict=True))
+        code = dict(zip(self.instrs, _float_code(judge, module, self.judged), strict=True))
         code.update({copy: code[original] for copy, original in copies.items() if original in code})
         return code
 

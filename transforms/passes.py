@@ -129,8 +129,12 @@ def passes_of(text: str) -> list[Pass]:
     >>> [each.name for each in passes_of("O1")]
     ['lcm', 'dce', 'emptyblocks']
     """
-    if text in ("none", ""):
+    if text == "none":
         return []
+    if not text:
+        raise UnknownPass("no pass is named; 'none' stands for no passes")
+    if text not in LEVELS and len(text) == 2 and text.startswith("O"):
+        raise UnknownPass(f"there is no level '{text}'; there are {', '.join(LEVELS)}")
     return [create_pass(name) for name in LEVELS.get(text, tuple(text.split(",")))]
 
 

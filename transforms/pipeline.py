@@ -18,6 +18,7 @@ from ..analysis.manager import Facts
 from ..analysis.values.contraction import Contraction, may_contract, pinned
 from ..ptx import Kernel, Module, PtxError, flatten_scopes
 from ..ptx.verify import falls_off_end, verify_kernel
+from .attempt import untouched_copy
 from .code_motion.branch_divergence import agree, divergent_blocks
 from .passes import is_built_in, passes_of
 from .remarks import Remarks
@@ -75,7 +76,8 @@ class KernelTransform:
 
     ``promise`` is what the user promises about pointer parameters, ``profile`` has measured counts. ``verify_each``
     verifies after each pass instead of once at the end. ``float_code`` reads machine code; without it, a kernel is not
-    changed where PTX does not show what ptxas contracts. ``timings`` are by the name of the pass, over all calls.
+    changed where PTX does not show what ptxas contracts. ``drops_clean_up``: the caller keeps no kernel that was
+    `only_cleaned_up`, and its machine code is not compared. ``timings`` are by the name of the pass, over all calls.
     """
 
     passes: Sequence[Pass]
@@ -84,12 +86,15 @@ class KernelTransform:
     verify_each: bool = False
     observer: Observer | None = None
     float_code: ReadsFloatCode | None = None
+    drops_clean_up: bool = False
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
     #: Whether ``float_code`` has refused to read some machine code, so that another run may have another result.
     was_refused: bool = field(default=False, init=False)
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
+        reads_code = self.float_code is not None and kernel.has_scopes and may_contract(kernel)
+        with_scopes = untouched_copy(kernel) if reads_code else None
         flatten_scopes(kernel)
         facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
         if not may_contract(kernel):
@@ -97,7 +102,7 @@ class KernelTransform:
             return self._run(module, kernel, facts, remarks)
         if facts.cfg.unmodelled:
             return self._run(module, kernel, facts, remarks)
-        return self._run_and_audit(module, kernel, facts, remarks)
+        return self._run_and_audit(module, kernel, facts, remarks, with_scopes)
 
     @property
     def identity(self) -> str | None:
@@ -122,6 +127,11 @@ class KernelTransform:
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
 
+    def only_cleaned_up(self, remarks: Remarks) -> bool:
+        """Whether the passes, which have written ``remarks`` and changed a kernel, have only propagated copies and
+        removed dead code in it."""
+        return not remarks.keys and all(map(is_built_in, self.passes))
+
     @property
     def depends_on_names(self) -> bool:
         """Whether kernels that differ only in their names may be transformed differently."""
@@ -129,8 +139,11 @@ class KernelTransform:
         named = promise is not None and (promise.kernels or promise.parameters or promise.pairs)
         return bool(named) or self.profile is not None or self.identity is None
 
-    def _run_and_audit(self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
-        """Transform a kernel with products and sums that ptxas may contract; revert it where that would change."""
+    def _run_and_audit(
+        self, module: Module, kernel: Kernel, facts: Facts, remarks: Remarks, with_scopes: Kernel | None
+    ) -> bool:
+        """Transform a kernel with products and sums that ptxas may contract; revert it where that would change.
+        ``with_scopes``: see `Snapshot.of`."""
         from .contraction_audit import keep_contraction
         from .machine_contraction import Snapshot, can_compare
 
@@ -142,10 +155,12 @@ class KernelTransform:
             remarks.add("Missed", "contraction", "Refused", kernel, message, reason="contraction")
             remarks.count(kernel, "contraction", "refused")
             return False
-        snapshot, checkpoint = Snapshot.of(kernel, before), remarks.checkpoint()
+        snapshot, checkpoint = Snapshot.of(kernel, before, with_scopes), remarks.checkpoint()
         if not self._run(module, kernel, facts, remarks):
             return False
         before = before.with_copies(facts.copies) if facts.copies else before
+        if self.drops_clean_up and self.only_cleaned_up(remarks):
+            return True
         pins = keep_contraction(kernel, facts, before, is_compared=is_compared)
         if is_compared and facts.copies and pins >= 0:
             pins += self._pin_copies(snapshot, module, kernel, facts)

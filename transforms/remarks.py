@@ -148,7 +148,7 @@ class Remarks:
         """The key of a rewrite. It is the same in every run over the same kernel, whichever other rewrites are made.
 
         New registers have other names in another run, so the key contains the place of the instruction in the text; for
-        an instruction without a place, its own text. A number tells rewrites of copies of one instruction apart.
+        an instruction without a place, its own text. A number distinguishes rewrites of copies of one instruction.
         """
         what = instr.form.text if instr.pos >= 0 else instr.text
         first = key = f"{pass_name}:{what}@{instr.pos}"

@@ -1,6 +1,6 @@
 """The conditions under which loads that were moved may be executed where the given kernel does not execute them.
 
-The passes may hoist a load above a branch if the launch can tell that the bytes are inside the buffer
+The passes may hoist a load above a branch if it is known at the launch that the bytes are inside the buffer
 (`Promise.inside`, `compared_loads`). Which loads of the result were hoisted is found by comparing places: a load is at
 home if a kernel that is known to be right has the same instruction in the same block. For every other load, the range
 of its bytes over all threads must be inside the allocation of its pointer, and the pointer aligned, if that is what the

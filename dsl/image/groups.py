@@ -57,8 +57,8 @@ class Reach:
 
 @lru_cache(maxsize=4096)
 def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
-    """Where the pixels are that an access reads around a pixel of its reader, also those that an index outside of the
-    image is exchanged for. None if they are not near the pixel."""
+    """Where the pixels are that an access reads around a pixel of its reader, also those that are read in place of
+    pixels outside of the image. None if they are not near the pixel."""
     extent, space = access.extent, reader.space
     x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), options, reader)
     y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), options, reader)
@@ -75,7 +75,7 @@ def _offsets(
     reader: Node[Any],
 ) -> tuple[int, int] | None:
     """The least and the greatest difference between an index that is read and the index of the reader's pixel, along
-    one axis. None if exchanged indices are not near."""
+    one axis. None if an index outside of the image is replaced by one that is not near the pixel."""
     centre, check = access.centres[axis], checks_of(access, reader, options)[axis]
     if centre.numerator != 1 or centre.denominator != 1:
         return None

@@ -15,7 +15,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from .. import types as t
 from ..errors import DslError, FunctionSource, Place, source_from_text, source_of
@@ -58,7 +58,21 @@ class ImageType:
     pixel: t.Scalar | t.Struct
 
 
-class Image(Generic[T]):
+class _NoPixel:
+    """What a pixel can do in an operator, and an image or a number of a pipeline cannot: it raises `DslError`."""
+
+    name: str
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise DslError(f"a pipeline cannot compute with {self.name}: only operators compute", caller())
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __pos__ = __abs__ = _refuse
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __and__ = __rand__ = __or__ = __ror__ = _refuse
+    __xor__ = __rxor__ = __invert__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __getitem__ = _refuse
+
+
+class Image(_NoPixel, Generic[T]):
     """An image of a pipeline while its graph is built. ``pixel`` is the type of its pixels."""
 
     def __init__(self, name: str, pixel: t.Scalar | t.Struct, width: int, height: int) -> None:
@@ -88,8 +102,8 @@ class InputImage(Image[T]):
     """An image that a pipeline takes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarInput:
+@dataclass(frozen=True)
+class ScalarInput(_NoPixel):
     """A number that a pipeline takes."""
 
     name: str

@@ -99,7 +99,8 @@ class Estimate:
             counts = ", ".join(f"{region.name} {region.blocks} x {region.instructions:.0f}" for region in each.regions)
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
-                f"occupancy {each.occupancy:.0%}, G = {self.gain(each):.3f} ({counts})"
+                f"occupancy {each.occupancy:.0%}, gain {self.gain(each):.3f} "
+                f"(blocks x instructions of a warp: {counts})"
             )
         return [*found, f"chosen: {self.best.lowering}"]
 

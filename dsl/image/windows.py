@@ -59,7 +59,8 @@ class Mask:
     """Weights around a pixel. The origin, by default the weight at ``size // 2``, is at the centre.
 
     ``weights`` is a NumPy array, whose type the weights have in kernels, or rows of numbers, which become `i32` or
-    `f32`. ``skip_zeros``: iteration leaves out weights of 0.
+    `f32`. ``type`` is another type of the weights. An array of `f64` needs it: NumPy makes such arrays by default, and
+    operators would compute in `f64`. ``skip_zeros``: iteration leaves out weights of 0.
 
     >>> mask = Mask([[1, 2, 1]])
     >>> [(dx, dy, int(weight)) for dx, dy, weight in mask], int(mask[0, 0])
@@ -71,15 +72,24 @@ class Mask:
         weights: NDArray[Any] | Sequence[Sequence[float]],
         *,
         origin: tuple[int, int] | None = None,
+        type: object = None,
         skip_zeros: bool = False,
     ) -> None:
         import numpy as np
 
         array = np.array(weights)
-        if not isinstance(weights, np.ndarray):
+        if type is not None and not isinstance(type, t.Scalar):
+            raise DslError(f"the type of weights is a number such as f32, not {type!r}")
+        if type is not None and np.can_cast(array.dtype, type.dtype, "same_kind"):
+            array = array.astype(type.dtype)
+        elif not isinstance(weights, np.ndarray):
             array = array.astype({"i": np.int32, "f": np.float32}.get(array.dtype.kind, array.dtype))
         if array.ndim != 2 or not array.size:
             raise DslError(f"a mask has rows and columns of weights, not the shape {array.shape}")
+        if array.dtype == np.float64 and type is None:
+            raise DslError("the weights of the mask are f64: give type=f32, or type=f64 to compute in f64")
+        if type is not None and array.dtype != type.dtype:
+            raise DslError(f"weights of {array.dtype} cannot become {type}")
         if not any(scalar.dtype == array.dtype for scalar in t.SCALARS.values()):
             raise DslError(f"a mask cannot have weights of {array.dtype}")
         array.flags.writeable = False

@@ -44,13 +44,16 @@ _SHOWN = 40
 AnyFrame = TypeVar("AnyFrame", bound=Frame)
 
 
-def accepted(batch: list[AnyFrame], cells: int = 0) -> tuple[list[AnyFrame], bytes, dict[str, str]]:
-    """The cases of ``batch`` that ptxas accepts, their cubin, and the error message for each of the others."""
+def accepted(
+    batch: list[AnyFrame], cells: int = 0, level: int | None = None
+) -> tuple[list[AnyFrame], bytes, dict[str, str]]:
+    """The cases of ``batch`` that ptxas accepts, their cubin, and the error message for each of the others. ``level``
+    is that of the optimization."""
     refused: dict[str, str] = {}
     while batch:
         text, starts = module_text(batch, cells)
         try:
-            return batch, assemble(text, "sm_90").cubin, refused
+            return batch, assemble(text, "sm_90", opt_level=level).cubin, refused
         except PtxasError as error:
             wrong = {
                 bisect.bisect_right(starts, diagnostic.line) - 1: diagnostic.message
@@ -64,12 +67,12 @@ def accepted(batch: list[AnyFrame], cells: int = 0) -> tuple[list[AnyFrame], byt
     return [], b"", refused
 
 
-def assembled() -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
+def assembled(level: int | None = None) -> Iterator[tuple[list[Case], bytes, dict[str, str]]]:
     """All cases, in modules of some hundred kernels that are assembled in parallel."""
     every = [case for row in rows() for case in cases(row)]
     batches = [every[start : start + _BATCH] for start in range(0, len(every), _BATCH)]
     with ThreadPoolExecutor() as pool:
-        yield from pool.map(accepted, batches)
+        yield from pool.map(partial(accepted, level=level), batches)
 
 
 def assembled_launched(every: list[Launched], cells: int) -> Iterator[tuple[list[Launched], bytes, dict[str, str]]]:

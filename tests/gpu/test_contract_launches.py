@@ -317,7 +317,7 @@ def test_many_threads(device: CudaDevice, memory: Memory) -> None:
 
 
 class OnlyDlpack:
-    """An array that speaks DLPack and nothing else."""
+    """An array that supports DLPack and nothing else."""
 
     def __init__(self, tensor: Any) -> None:
         self._tensor = tensor
@@ -350,7 +350,7 @@ def test_pytorch(device: CudaDevice, wrapper: Callable[[Any], Any] | None) -> No
     # For a wrapper the driver knows the extent: that of the block of PyTorch's pool, which has all three tensors.
     assert int(mark[0]) == (FIRST if wrapper is None else SECOND)
     assert bool((y == expected).all())
-    # Two views of one storage have one extent, and are told apart by the ranges.
+    # Two views of one storage have one extent, and only the ranges distinguish them.
     both = torch.zeros(2 * THREADS + N, device="cuda")
     assert of.decide(1, THREADS, both[:THREADS], both[THREADS:], N, mark).entry == "sum_2"
     assert of.decide(1, THREADS, both[1:], both, N, mark).entry == "sum"
@@ -373,7 +373,8 @@ def test_cupy(device: CudaDevice) -> None:
 
 
 def test_imported_memory_has_the_extent_of_the_driver() -> None:
-    """PyTorch and CuPy may have imported a part of an allocation, which is not its extent."""
+    """An array of PyTorch or CuPy may be imported memory, which shows only a part of an allocation. Its extent is that
+    of the allocation."""
     torch: Any = pytest.importorskip("torch")
     cupy: Any = pytest.importorskip("cupy")
     array, tensor = cupy.zeros(1000, cupy.float32), torch.zeros(1000, device="cuda")

@@ -1,7 +1,7 @@
 """Checks that every transform must pass: verifier, ptxas, emulator before and after, counts, branches.
 
     ladder = Ladder(ptx, launch)              the original kernel: run once for each seed of inputs
-    ladder.complaints("lcm:min_cost=0")       the faults after these passes; empty if there are none
+    ladder.faults("lcm:min_cost=0")       the faults after these passes; empty if there are none
 
 The first check that fails is reported:
 
@@ -211,11 +211,11 @@ class Ladder:
     def is_sound(self) -> bool:
         return not any(each.fault or each.findings for each in self.before)
 
-    def divergence_complaints(self) -> list[str]:
+    def divergence_faults(self) -> list[str]:
         """Branches that are reported as uniform and diverged in the original kernel."""
         return [line for each in self.before for line in _wrongly_uniform(self.ptx, each)]
 
-    def complaints(
+    def faults(
         self, passes: str, *, ptxas: bool = False, schedule: str = "order", promise: Promise | None = None
     ) -> list[str]:
         """The faults after the passes."""
@@ -351,7 +351,7 @@ def _branches_of(facts: Facts) -> Iterator[tuple[Instr, bool]]:
 
 
 def refused(ptx: str, opt_level: int = 1) -> str:
-    """The complaint of ptxas about a module; the empty string if it accepts the module."""
+    """The error message of ptxas for a module; the empty string if it accepts the module."""
     try:
         assemble(ptx, opt_level=opt_level)
     except PtxasError as error:
@@ -444,7 +444,7 @@ def shortest_failure(ptx: str, launch: Launch, passes: str, seeds: Sequence[int]
         if not ladder.is_sound:
             return False
         try:
-            return bool(ladder.complaints(passes, schedule=schedule))
+            return bool(ladder.faults(passes, schedule=schedule))
         except Exception:  # the reducer accepts any failure of a pass
             return True
 

@@ -1,6 +1,6 @@
 """Compares the memory analysis of a kernel with every access that the emulator sees.
 
-    complaints(ptx, launch, seed)     the wrong claims of the analysis; empty if there are none
+    faults(ptx, launch, seed)     the wrong claims of the analysis; empty if there are none
 
 - References that `Memory.may_ever_alias` separates never access the same byte, in any threads (of a block, for shared
   memory; in one thread, for local memory).
@@ -35,7 +35,7 @@ from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Block, Instr, Kernel, Module, Reg, Vec, parse, print_module
 
-__all__ = ["Tally", "check_accesses", "complaints", "speculated"]
+__all__ = ["Tally", "check_accesses", "faults", "speculated"]
 
 Array: TypeAlias = npt.NDArray[Any]
 RESTRICT = Promise(everything=True)
@@ -96,7 +96,7 @@ def _run(ptx: str, launch: Launch, seed: int, params: list[str]) -> _TracedRun:
     return _TracedRun(backend.traces[0].accesses, ranges)
 
 
-def complaints(ptx: str, launch: Launch, seed: int, tally: Tally) -> list[str]:
+def faults(ptx: str, launch: Launch, seed: int, tally: Tally) -> list[str]:
     """The wrong claims about the kernel."""
     module = parse(ptx)
     kernel = module.kernel(launch.kernel)

@@ -29,7 +29,7 @@ class Tracing(EmulatorBackend):
     def __init__(self, tally: Tally) -> None:
         super().__init__(counts=False)
         self.tally = tally
-        self.complaints: list[str] = []
+        self.faults: list[str] = []
         self._launches: dict[str, int] = {}
         self._texts: dict[int, str] = {}
         self._facts: dict[str, tuple[Any, Facts]] = {}
@@ -57,7 +57,7 @@ class Tracing(EmulatorBackend):
             module = parse(ptx)
             self._facts[kernel.name] = (module, Facts(module.kernel(kernel.name), module))
         module, facts = self._facts[kernel.name]
-        self.complaints += check_accesses(module, facts, trace.accesses[:_MOST_ROWS], self.tally)
+        self.faults += check_accesses(module, facts, trace.accesses[:_MOST_ROWS], self.tally)
 
 
 def check_suite_program(benchmark: Benchmark, ptx: dict[str, str], tally: Tally) -> list[str]:
@@ -71,7 +71,7 @@ def check_suite_program(benchmark: Benchmark, ptx: dict[str, str], tally: Tally)
         for kernel in module.entries:
             made[name] = speculated(module, kernel, 0, tally)
     again = run(benchmark, EmulatorBackend(counts=False), made, "tiny", 0)
-    found = list(backend.complaints)
+    found = list(backend.faults)
     for name, wanted in outcome.outputs.items():
         if not np.array_equal(again.outputs[name].view(np.uint8), wanted.view(np.uint8)):
             found.append(f"speculated: {name} comes out otherwise")

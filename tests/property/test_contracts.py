@@ -113,7 +113,7 @@ def is_in_force(known: AccessRange, launch: Launch) -> bool:
 
 
 def outside(instr: Instr, known: AccessRange, done: Done, rows: object, tally: Tally) -> list[str]:
-    """The complaint that an access leaves its range."""
+    """Describes an access outside of its range; empty if there is none."""
     try:
         first, last = Range(known.pointer, known.start, known.stop).addresses(done.launch)
     except Undecidable:
@@ -179,12 +179,12 @@ def wrong_versions(seed: int, tally: Tally) -> list[str]:
             tally.add("faults or races")
             continue
         plain = after.run("k", launch, seed)
-        wrong += complaint("k", given, plain)
+        wrong += fault("k", given, plain)
         taken = [each for each in versions[:-1] if all(are_met(one, plain.launch) for one in each.requires)]
         for entry, what in {each.entry: each.description for each in taken}.items():
             # A load that is executed early may read what another thread writes. Then its value is not used.
             benign = {"race", "same-value-race"} if "inside" in what else set[str]()
-            wrong += complaint(entry, given, after.run(entry, launch, seed), benign)
+            wrong += fault(entry, given, after.run(entry, launch, seed), benign)
         if taken:
             tally.add(f"taken: {taken[0].description}")
         elif all("inside" in each.description for each in versions[:-1]):
@@ -220,7 +220,7 @@ def fitting_launch(mapped: Device, kernel: RandomContract, seed: int) -> RandomL
     return fitted(launch, windows, seed)
 
 
-def complaint(entry: str, given: Done, done: Done, benign: frozenset[str] | set[str] = frozenset()) -> list[str]:
+def fault(entry: str, given: Done, done: Done, benign: frozenset[str] | set[str] = frozenset()) -> list[str]:
     if done.fault or done.kinds - given.kinds - benign:
         return [f"{entry}: {done.fault or done.kinds - given.kinds}"]
     return [] if done.memory == given.memory else [f"{entry}: other results"]

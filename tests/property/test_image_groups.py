@@ -19,7 +19,7 @@ from ptxmotion.emulator.backend import EmulatorBackend
 from random_pipelines import random_pipeline
 
 #: Pipelines without --fuzz-n, and pipelines in one test case.
-FIXED = 12
+FIXED = 8
 SHARE = 2
 #: The most pixels of one operator that a pixel of a result may need, so that the emulator is fast enough.
 MOST_COPIES = 60

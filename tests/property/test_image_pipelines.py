@@ -12,7 +12,7 @@ from ptxmotion.emulator.backend import EmulatorBackend
 from random_pipelines import RandomPipeline, random_pipeline
 
 #: Pipelines without --fuzz-n, and pipelines in one test case.
-FIXED = 12
+FIXED = 8
 SHARE = 2
 
 

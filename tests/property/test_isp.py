@@ -50,7 +50,7 @@ def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) ->
         ladder = ladder_of(seed)
         assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
         passes = LISTS[seed % len(LISTS)].replace("O1", "lcm,dce,emptyblocks")
-        assert ladder.complaints(passes) == [], (seed, passes)
+        assert ladder.faults(passes) == [], (seed, passes)
 
 
 @pytest.mark.fuzz
@@ -66,7 +66,7 @@ def test_checks_of_coordinates_have_the_same_outcomes(share: int, pytestconfig: 
             launch = Launch("k", checks.grid, checks.block, 0, checks.arguments)
             ladder = Ladder(checks.ptx, launch, (seed,), budget=400_000)
             assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
-            assert ladder.complaints(passes) == [], (seed, passes)
+            assert ladder.faults(passes) == [], (seed, passes)
 
 
 def test_stencils_are_split_and_their_interiors_run() -> None:
@@ -95,4 +95,4 @@ def runs_interior(ptx: str, seed: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 def test_ptxas_accepts_a_split_stencil(seed: int) -> None:
-    assert ladder_of(seed).complaints("isp:least=1", ptxas=True) == []
+    assert ladder_of(seed).faults("isp:least=1", ptxas=True) == []

@@ -50,7 +50,7 @@ def test_memory_is_as_it_was(seeds: list[int]) -> None:
         pointers = launch.arguments(seed)[: len(PARAMS)]
         promise = RESTRICT if len({id(each) for each in pointers}) == len(PARAMS) else CONSERVATIVE
         for passes in rng.sample(LISTS, 2):
-            assert ladder.complaints(passes, promise=promise) == [], (seed, passes, promise)
+            assert ladder.faults(passes, promise=promise) == [], (seed, passes, promise)
 
 
 def buffers_after(ptx: str, launch: Launch, seed: int, promises: dict[str, Promised]) -> tuple[list[bytes], list[str]]:

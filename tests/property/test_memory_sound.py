@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from ladder import Launch, launch_of, run
-from memory_oracle import Tally, complaints
+from memory_oracle import Tally, faults
 from ptxmotion.analysis.memory import speculation
 from ptxmotion.analysis.memory.alias import Memory, Reference
 from ptxmotion.ptx import Guard, Param, Reg
@@ -50,7 +50,7 @@ def test_the_memory_facts_hold(seeds: list[int]) -> None:
     tally = Tally()
     for seed in seeds:
         ptx, launch = drawn(seed)
-        assert complaints(ptx, launch, seed, tally) == [], seed
+        assert faults(ptx, launch, seed, tally) == [], seed
     assert tally.programs == SHARE
     assert tally.apart > 100
     assert tally.proven > 50
@@ -68,8 +68,8 @@ def test_the_memory_facts_hold_for_the_suites(program: str) -> None:
 
 
 def is_noticed(word: str, seeds: range) -> bool:
-    """Whether one of the programs of ``seeds`` has a complaint with ``word``."""
-    return any(word in line for seed in seeds for line in complaints(*drawn(seed), seed, Tally()))
+    """Whether one of the programs of ``seeds`` has a fault with ``word``."""
+    return any(word in line for seed in seeds for line in faults(*drawn(seed), seed, Tally()))
 
 
 def test_pointers_called_apart_without_a_promise(monkeypatch: pytest.MonkeyPatch) -> None:

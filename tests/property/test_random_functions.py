@@ -32,7 +32,7 @@ def test_results_stay(seeds: list[int]) -> None:
         assert ladder.is_sound, (seed, ladder.fault, ladder.before[0].details)
         rng = random.Random(f"lists:{seed}")
         for passes in (rng.choice(LISTS), ",".join(rng.choice(SHUFFLED) for _ in range(3)), "O3"):
-            assert ladder.complaints(passes) == [], (seed, passes)
+            assert ladder.faults(passes) == [], (seed, passes)
 
 
 @pytest.mark.slow
@@ -41,4 +41,4 @@ def test_ptxas_accepts(seed: int) -> None:
     drawn = program(seed)
     assert refused(drawn.ptx) == ""
     ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))
-    assert ladder.complaints("O3", ptxas=True) == []
+    assert ladder.faults("O3", ptxas=True) == []

@@ -84,7 +84,7 @@ def test_every_row_is_drawn_or_left_out() -> None:
 
 
 def test_every_row_with_effects_is_drawn_or_left_out() -> None:
-    """Rows that the emulator runs. Over eighty programs, with and without rewrites."""
+    """This is about rows that the emulator runs. Eighty programs are drawn, each with and without rewrites."""
     drawn: set[str] = set()
     for seed in range(80):
         plain = program(seed).ptx

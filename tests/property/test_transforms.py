@@ -87,10 +87,10 @@ def test_nothing_changes_but_the_code(seeds: list[int]) -> None:
         ptx, launch = drawn(seed)
         ladder = Ladder(ptx, launch, (seed,))
         assert ladder.is_sound, seed
-        assert ladder.divergence_complaints() == [], seed
+        assert ladder.divergence_faults() == [], seed
         for passes in chosen(rng):
             schedule = rng.choice(["order", "random"])
-            assert ladder.complaints(passes, schedule=schedule) == [], (seed, passes, schedule)
+            assert ladder.faults(passes, schedule=schedule) == [], (seed, passes, schedule)
 
 
 def test_every_pass_of_this_package_runs_over_random_programs() -> None:
@@ -107,7 +107,7 @@ def _is_own(name: str) -> bool:
 def test_ptxas_accepts(seed: int) -> None:
     ptx, launch = drawn(seed)
     ladder = Ladder(ptx, launch, (seed,))
-    assert ladder.complaints(random.Random(seed).choice(LISTS), ptxas=True) == []
+    assert ladder.faults(random.Random(seed).choice(LISTS), ptxas=True) == []
 
 
 @pytest.mark.parametrize("name", [*REWRITES, "merged", "typed"])
@@ -137,7 +137,7 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
         ladder = Ladder(path.read_text(encoding="utf-8"), launch_of_case(case), (0,))
         assert ladder.is_sound
         for passes in LISTS:
-            assert ladder.complaints(passes) == [], passes
+            assert ladder.faults(passes) == [], passes
 
 
 #: Waits for another block in a loop. How many iterations it has, and so how often it evaluates, depends on timing.
@@ -152,10 +152,10 @@ def test_kernels_of_tests_run(number: int, case: Case, pytestconfig: pytest.Conf
     ladder = Ladder(ptx, launch_of_case(case), (0,), budget=2_000_000)
     assert not ladder.fault
     for passes in LISTS if pytestconfig.getoption("--fuzz-n") else LISTS[number % len(LISTS) :][:1]:
-        complaints = ladder.complaints(passes)
+        faults = ladder.faults(passes)
         if case.name in SPINS:
-            complaints = [each for each in complaints if "not at most" not in each]
-        assert complaints == [], passes
+            faults = [each for each in faults if "not at most" not in each]
+        assert faults == [], passes
 
 
 # --- the ladder itself: each rung breaks under what it is for -----------------------------------------------------
@@ -187,7 +187,7 @@ PLANTED = """\
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "complaint"),
+    ("old", "new", "fault"),
     [
         ("mul.lo.u32 %r3, %r2, %r1", "mul.lo.u32 %r3, %r2, %r2", "array 0"),
         ("%r3, %r2, %r1", "%r3, %r2, %r4", "new findings"),
@@ -201,7 +201,7 @@ PLANTED = """\
         ("mul.lo.u32 %r3, %r2, %r1;", "bra L;\nL:\n\tmul.lo.u32 %r3, %r2, %r1;", ""),
     ],
 )
-def test_the_ladder_notices(old: str, new: str, complaint: str) -> None:
+def test_the_ladder_notices(old: str, new: str, fault: str) -> None:
     launch = Launch("k", (1,), (32,), 0, lambda seed: [np.arange(seed, seed + 32, dtype=np.uint32)])
     ladder = Ladder(PLANTED, launch)
     assert ladder.is_sound
@@ -209,7 +209,7 @@ def test_the_ladder_notices(old: str, new: str, complaint: str) -> None:
     with contextlib.suppress(PtxError):
         after = print_module(parse(after))
     found = ladder.judge(after, frozenset(["lcm"]))
-    assert any(complaint in line for line in found) if complaint else found == []
+    assert any(fault in line for line in found) if fault else found == []
 
 
 @pytest.mark.parametrize(("guard", "complaint"), [("lt", ""), ("ge", "global memory was written")])

@@ -74,9 +74,9 @@ class PtxRun(pytest.Item):
             raise CheckFailed(f"ended with {code}, not {self.code}:\n{output}{messages}")
         if self.first and self.config.getoption("--bless"):
             bless(self.path, output)
-        complaint = check(self.path, self.prefix, output)
-        if complaint:
-            raise CheckFailed(complaint)
+        reported = check(self.path, self.prefix, output)
+        if reported:
+            raise CheckFailed(reported)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         if isinstance(excinfo.value, CheckFailed):
@@ -105,13 +105,13 @@ def run(command: str, path: Path) -> tuple[int, str, str]:
 
 
 def check(path: Path, prefix: str, output: str) -> str:
-    """The complaints of FileCheck about the output; the empty string where there are none."""
+    """What FileCheck reports about the output; the empty string if it reports nothing."""
     options = Options(match_filename=str(path), check_prefixes=[prefix])
-    complaint = io.StringIO()
-    with contextlib.redirect_stderr(complaint), contextlib.redirect_stdout(complaint):
+    reported = io.StringIO()
+    with contextlib.redirect_stderr(reported), contextlib.redirect_stdout(reported):
         matcher = Matcher(options, FInput("output", output), Parser.from_opts(options))
         code = matcher.run()
-    return f"{complaint.getvalue()}\noutput:\n{output}" if code else ""
+    return f"{reported.getvalue()}\noutput:\n{output}" if code else ""
 
 
 def bless(path: Path, output: str) -> None:

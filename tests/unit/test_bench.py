@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("level", ["O1", "O2", "O3"])
 @pytest.mark.parametrize("seed", range(3))
 def test_each_level_changes_each_generated_kernel(level: str, seed: int) -> None:
-    """A kernel that must be left as it is, for example because of contraction, would measure nothing."""
+    """A benchmark of the passes needs kernels that they change. Contraction, for example, can forbid every change."""
     parsed = parse(module(3, 100, seed))
     before = {kernel.name: kernel.clone() for kernel in parsed.kernels}
     remarks = Remarks(parsed)

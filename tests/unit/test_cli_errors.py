@@ -285,6 +285,8 @@ def test_what_ptxas_refuses_is_bad_input(tmp_path: Path, capfd: pytest.CaptureFi
             "ptxmotion opt: error: unrecognized arguments: --remark (did you",
         ),
         (["bench", "run", "--sizes=tiny"], "ptxmotion bench run: error: unrecognized arguments: --sizes=tiny (did you"),
+        (["opt", "--passes=O7"], "there is no level 'O7'; there are O0, O1, O2, O3"),
+        (["opt", "--passes="], "no pass is named; 'none' stands for no passes"),
         (["opt", "--passes=lmc"], "there is no pass 'lmc' (did you mean 'lcm'?); there are cse, lcm"),
         (["opt", "--passes=lcm:min_cots=2"], "has no option 'min_cots=2' (did you mean 'min_cost'?)"),
         (["opt", "--arch=sm90"], "'sm90' is not a target of ptxas (did you mean 'sm_90'?)"),

@@ -1,8 +1,10 @@
 """The help of every verb: its texts, and its examples, which are run."""
 
 import argparse
+import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.cli.arguments import VERBS, actions_of, build_parser
+from ptxmotion.python_child import child_environment, module_command
 from scale_kernel import HEAD, scale_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -137,6 +140,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@functools.cache
+def tools() -> str:
+    """What `ptxmotion doctor --path` prints: the folder of nvcc and ptxas. It depends on the installation only."""
+    done = subprocess.run(module_command("doctor", "--path"), env=child_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The result file that the examples of `bench` read."""
+    folder = tmp_path_factory.mktemp("results")
+    run = "bench run pathfinder --backend=emulator --size=tiny --variant=cse --seeds 1 --json results.json"
+    environment = {**child_environment(), "PTXMOTION_CACHE": str(folder / "cache"), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(module_command(*run.split()), cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return folder / "results.json"
+
+
 def shell(command: str, folder: Path, *, is_zsh: bool = False) -> subprocess.CompletedProcess[str]:
     environment = {
         **os.environ,
@@ -145,20 +167,17 @@ def shell(command: str, folder: Path, *, is_zsh: bool = False) -> subprocess.Com
         "PTXMOTION_CACHE": str(folder / "cache"),
         "CUDA_VISIBLE_DEVICES": "",
     }
-    script = f'export PATH="$(ptxmotion doctor --path):$PATH"\n{command}'
+    script = f"export PATH={shlex.quote(tools())}:$PATH\n{command}"
     words = ["zsh", "-fc", f"autoload -U compinit; compinit -u -D; {script}"] if is_zsh else ["bash", "-c", script]
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "parser"), list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
-def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path) -> None:
+def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path, results: Path) -> None:
     if name.startswith("bench "):
-        run = (
-            "ptxmotion bench run pathfinder --backend=emulator --size=tiny --variant=cse --seeds 1 --json results.json"
-        )
-        done = shell(f"{run} && cp results.json before.json && cp results.json after.json", folder)
-        assert done.returncode == 0, done.stderr
+        for file in ("results", "before", "after"):
+            shutil.copy(results, folder / f"{file}.json")
     if name.startswith("bench history"):
         assert shell("ptxmotion bench history add results.json", folder).returncode == 0
     if name == "extract":

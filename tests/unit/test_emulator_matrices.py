@@ -18,12 +18,14 @@ Array = npt.NDArray[Any]
 Place = Callable[[int, int, int], tuple[int, int]]
 
 
-def launch(body: str, args: dict[str, Array], threads: int = 32, grid: int = 1, **options: Any) -> LaunchResult:
-    """Run a kernel with one pointer ``%NAME`` for each array."""
+def launch(
+    body: str, args: dict[str, Array], threads: int = 32, grid: int = 1, budget: int = 200_000, **options: Any
+) -> LaunchResult:
+    """Run a kernel with one pointer ``%NAME`` for each array, for at most ``budget`` instructions."""
     params = ", ".join(f".param .u64 p_{name}" for name in args)
     loads = "".join(f".reg .b64 %{name}; ld.param.u64 %{name}, [p_{name}];\n" for name in args)
     text = f"{HEAD}.visible .entry k({params}) {{\n{loads}{body}\nret;\n}}\n"
-    return Emulator(budget=200_000).load(text).launch("k", grid, threads, list(args.values()), **options)
+    return Emulator(budget=budget).load(text).launch("k", grid, threads, list(args.values()), **options)
 
 
 def kinds(result: LaunchResult) -> list[str]:
@@ -470,7 +472,7 @@ def test_waiting_for_what_never_comes_ends() -> None:
         + ("W: mbarrier.try_wait.parity.shared.b64 %p, [%b], 0; @!%p bra W;")
     )
     with pytest.raises(EmulatorFault, match="endless"):
-        launch(body, {"x": np.zeros(32, np.uint32)})
+        launch(body, {"x": np.zeros(32, np.uint32)}, budget=5_000)
 
 
 def test_copies_of_each_thread_arrive_at_an_mbarrier() -> None:

@@ -179,6 +179,43 @@ def test_code_that_was_compared_gives_the_figures_too(tmp_path: Path, others: st
     assert judge.times.numbers[PTXAS] == started + 2
 
 
+def test_code_that_was_compared_gives_the_figures_without_a_cache_on_disk(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("no folder")
+    judge, whole = PtxasJudge(folder=file), PtxasJudge(folder=tmp_path / "cache")
+    judge.float_lines(HEAD + OPEN)
+    assert judge.figures(HEAD + OPEN) == judge.figures(HEAD + OPEN) == whole.figures(HEAD + OPEN)
+    assert judge.times.numbers[PTXAS] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", ""),
+        # A register of a nested scope, whose name is taken at the top.
+        ("{\n.reg .b32 %n, %a;\nmov.u32 %n, %tid.x;\nst.global.u32 [%o+4], %n;\n}\n", ""),
+        # A variable.
+        ("{\n.local .b32 N;\n.reg .b64 %x;\nmov.u64 %x, N;\nst.global.u64 [%o+24], %x;\n", "}\n"),
+    ],
+)
+def test_ptxas_runs_once_for_each_version_of_a_kernel_that_is_compared(tmp_path: Path, before: str, after: str) -> None:
+    """The gate assembles the kernel as it was given, also if it has nested scopes. So does the comparison."""
+    source = HEAD + OPEN.replace("mul.f32", before + "mul.f32").replace("E:\n", after + "E:\n")
+    judge = Assembled(PtxasJudge(folder=tmp_path))
+    result = optimize(source, "O2", Policy(judge=judge))
+    assert result.log.counts["k", "contraction", "compared"] == 1
+    assert judge.times.numbers[PTXAS] == 2
+
+
+def test_machine_code_is_not_compared_where_only_clean_up_was_done(tmp_path: Path) -> None:
+    """The gate reverts such a kernel anyway. Where ptxas does not optimize, the gate judges it."""
+    copy = OPEN.replace("mul.f32 %p, %a, %b;", "mov.f32 %s, %a;\nmul.f32 %p, %s, %b;")
+    for options, runs in (((), 0), (("-O1",), 2)):
+        compares = Assembled(PtxasJudge(folder=tmp_path, options=options))
+        optimize(HEAD + copy, "copyprop,dce", Policy(judge=compares, ptxas_options=options))
+        assert compares.times.numbers.get(PTXAS, 0) == runs
+
+
 def test_a_cubin_without_lines_is_refused() -> None:
     with pytest.raises(CubinError, match=r"nv_debug_line_sass"):
         float_lines(assemble(HEAD + OPEN).cubin)

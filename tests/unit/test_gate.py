@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from ptxmotion.cost import RESERVE_TO_HOIST, TRIPS, Figures, is_better, preferred_warps, too_small, worse
@@ -88,6 +88,50 @@ def test_the_same_machine_code_is_given_back_as_it_was() -> None:
     module, remarks = gated(Scripted(lambda text: SAME))
     assert print_module(module) == print_module(parse(TEXT))
     assert remarks.counts["k", "gate", "gate-identical"] == 1
+
+
+CLEAN_UP = TEXT.replace("mov.u32 %r1, %tid.x;", "mov.u32 %r6, %tid.x;\n\tmov.u32 %r1, %r6;\n\tneg.s32 %r7, %r1;")
+
+
+def test_clean_up_alone_is_not_judged() -> None:
+    """ptxas propagates copies and removes dead code itself."""
+    judge = Scripted(lambda text: replace(SAME, code=text, weight=len(text)))
+    module = parse(CLEAN_UP)
+    result = optimize_in_place(module, "copyprop,dce", Policy(judge=judge))
+    assert result.text == print_module(parse(CLEAN_UP))
+    assert judge.asked == 0
+    assert result.log.rewrites == 3
+    assert [(each.pass_name, each.reason) for each in result.remarks] == [("gate", "gate-clean-up")]
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [("sm_80, debug", ()), ("sm_80", ("-O0",)), ("sm_80", ("--opt-level", "1")), ("sm_80", ("--device-debug",))],
+)
+def test_where_ptxas_does_not_optimize_clean_up_is_judged(target: str, options: tuple[str, ...]) -> None:
+    judge = Scripted(lambda text: replace(SAME, code=text, weight=len(text)))
+    module = parse(CLEAN_UP.replace("sm_80", target))
+    result = optimize_in_place(module, "copyprop,dce", Policy(judge=judge, ptxas_options=options))
+    assert judge.asked == 2
+    assert result.changed == ("k",)
+
+
+def test_what_a_foreign_pass_does_is_judged() -> None:
+    """It may change more than it reports."""
+
+    @dataclass(frozen=True)
+    class Foreign:
+        name: ClassVar[str] = "foreign"
+
+        def run(self, kernel: Kernel, facts: object, remarks: object) -> bool:
+            product = next(instr for instr in kernel.instructions() if instr.form.text == "mul.lo.s32")
+            kernel.replace_form(product, "add.s32")
+            return True
+
+    judge = Scripted(lambda text: replace(SAME, code=text, weight=text.count("mul")))
+    result = optimize_in_place(parse(TEXT), [Foreign()], Policy(judge=judge))
+    assert judge.asked == 2
+    assert result.changed == ("k",)
 
 
 def test_what_is_worse_is_given_back() -> None:

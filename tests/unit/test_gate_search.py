@@ -94,6 +94,21 @@ def test_the_result_of_an_earlier_search_is_not_searched_again() -> None:
     assert judge.trials == 1 and again.result == first.result
 
 
+def test_a_kernel_without_any_of_the_rewrites_is_not_tried() -> None:
+    """Clean-up needs no leave. It is not what is searched for."""
+
+    def only_cleans_up(_: Module, kernel: Kernel, remarks: Remarks) -> bool:
+        kernel.replace_form(next(kernel.instructions()), "sub.s32")
+        return remarks.may_rewrite()
+
+    module = kernel_of(BODY)
+    judge = Priced([-5] * 8)
+    before = judge.of(module.kernels[0])
+    search = Search(module.kernels[0], before, before, ["a", "b"], "more")
+    assert try_halves(judge, only_cleans_up, module, [search], 1e9)
+    assert judge.trials == 0 and search.best is None
+
+
 def test_other_entries_are_left_out_unless_a_function_is_judged_that_they_may_call() -> None:
     """A call of another function counts, because that may call the changed one. So does an unknown instruction."""
     text = (

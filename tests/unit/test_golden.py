@@ -111,7 +111,8 @@ def test_recording_fits_in_the_repository() -> None:
 def test_recording_has_every_form_that_ptxas_takes() -> None:
     from gpu.record_golden import assembled
 
-    names = {case.key for batch, _, _ in assembled() for case in batch}
+    # Which forms ptxas takes does not depend on the level, and without optimization it needs half the time.
+    names = {case.key for batch, _, _ in assembled(level=0) for case in batch}
     assert names == set(load().exact) | set(load().approximate)
 
 

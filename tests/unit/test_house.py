@@ -1,6 +1,7 @@
 """Rules of CONTRIBUTING that a program can check: packages, imports between folders, modules that a start loads."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -75,8 +76,13 @@ def folder_of(package: str) -> Path:
     return ROOT.joinpath(*package.split(".")[1:])
 
 
-def modules() -> Iterator[tuple[str, Path]]:
+@functools.cache
+def modules() -> tuple[tuple[str, Path], ...]:
     """The dotted name below `ptxmotion`, and the file, of every packaged module."""
+    return tuple(_modules())
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
     for package in packaged():
         for path in sorted(folder_of(package).glob("*.py")):
             parts = (*package.split(".")[1:], *(() if path.stem == "__init__" else (path.stem,)))
@@ -98,18 +104,29 @@ def imports(module: str, path: Path, *, for_typing: bool = True) -> Iterator[tup
 
     ``for_typing``: imports under `if TYPE_CHECKING` are among them.
     """
+    return ((target, at_load) for target, at_load, is_typing in imported(module, path) if for_typing or not is_typing)
+
+
+@functools.cache
+def imported(module: str, path: Path) -> tuple[tuple[str, bool, bool], ...]:
+    """Each module that a module imports: its name, whether it is imported while the module is loaded, and whether only
+    for annotations. No test changes a file."""
+    return tuple(_imported(module, path))
+
+
+def _imported(module: str, path: Path) -> Iterator[tuple[str, bool, bool]]:
     known = {name for name, _ in modules()}
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
     tree = ast.parse(path.read_text(), str(path))
     at_load = {id(node) for statement in tree.body for node in walk_at_load(statement)}
     typing = {id(node) for part in ast.walk(tree) if is_for_typing(part) for node in ast.walk(part)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.level and (for_typing or id(node) not in typing):
+        if isinstance(node, ast.ImportFrom) and node.level:
             base = [part for part in package[: len(package) - node.level + 1] if part]
             base += node.module.split(".") if node.module else []
             for alias in node.names:
                 whole = ".".join([*base, alias.name])
-                yield (whole if whole in known else ".".join(base)), id(node) in at_load
+                yield (whole if whole in known else ".".join(base)), id(node) in at_load, id(node) in typing
 
 
 def walk_at_load(node: ast.AST) -> Iterator[ast.AST]:

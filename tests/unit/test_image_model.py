@@ -119,7 +119,7 @@ def test_the_decision_is_printed_and_kept_for_other_sizes() -> None:
 
     lowered = lower(boxes.graph(512, 512), "isp+m", Options(nvcc=compiler()))
     text = str(lowered)
-    assert "regions: tl, tr, t, bl, br, b, l, r, body" in text and "chosen: isp" in text and "G = 1.000" in text
+    assert "regions: tl, tr, t, bl, br, b, l, r, body" in text and "chosen: isp" in text and "gain 1.000" in text
     program = lowered.program(any_size=True)
     array = np.random.default_rng(0).random((30, 100), np.float32)
     arguments = {"src": array.ravel(), "double": np.zeros(3000, np.float32), "src_width": 100, "src_height": 30}

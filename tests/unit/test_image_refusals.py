@@ -292,10 +292,46 @@ def test_wrong_pipelines() -> None:
             each.graph(width=4, height=4)
 
 
+COMPUTATIONS: Sequence[Callable[[Any, Any], Any]] = [
+    lambda src, a: src + src,
+    lambda src, a: 2 * src,
+    lambda src, a: np.float32(2) * src,
+    lambda src, a: np.ones(3) - src,
+    lambda src, a: -src,
+    lambda src, a: src[0, 0],
+    lambda src, a: both(src, 1.0) if src > 0 else src,
+    lambda src, a: src or src,
+    lambda src, a: both(src, a + 1),
+    lambda src, a: both(src, 1 / a),
+]
+
+
+@pytest.mark.parametrize("compute", COMPUTATIONS)
+def test_only_operators_compute(compute: Callable[[Any, Any], Any]) -> None:
+    @pipeline
+    def wrong(src: Image[f32], a: f32) -> Any:
+        return compute(src, a)
+
+    with pytest.raises(DslError, match=r"a pipeline cannot compute with (src|a): only operators compute") as caught:
+        wrong.graph(width=8, height=4)
+    place = caught.value.place
+    assert place is not None and place.file == __file__
+    assert place.line == compute.__code__.co_firstlineno
+
+
+def test_a_mask_of_another_type() -> None:
+    for weights in (np.ones((3, 3)) / 9, np.ones((3, 3), np.float32) / 9, [[1, 2, 1]]):
+        assert Mask(weights, type=f32).array.dtype == np.float32
+        assert Mask(weights, type=f64).array.dtype == np.float64
+
+
 def test_wrong_masks_and_domains() -> None:
     for make, message in [
         (lambda: Mask(np.zeros(3)), r"a mask has rows and columns of weights, not the shape \(3,\)"),
         (lambda: Mask(np.zeros((1, 1), complex)), "a mask cannot have weights of complex128"),
+        (lambda: Mask(np.ones((3, 3)) / 9), "the weights of the mask are f64: give type=f32, or type=f64"),
+        (lambda: Mask([[0.5]], type="f32"), "the type of weights is a number such as f32, not 'f32'"),
+        (lambda: Mask([[0.5]], type=i32), "weights of float32 cannot become i32"),
         (lambda: Mask([[1]], origin=(1, 0)), r"the origin \(1, 0\) is outside of a mask of 1 x 1 weights"),
         (lambda: Domain([]), "a domain has at least one offset"),
         (lambda: Domain([(0, 0), (0, 0)]), "an offset occurs twice"),

@@ -108,7 +108,7 @@ def test_a_launch_with_its_arguments() -> None:
 
 
 def test_each_pointer_is_looked_up_once() -> None:
-    """Three conditions read both extents; a kernel without versions asks the driver for nothing."""
+    """Three conditions read both extents; a kernel without versions needs no call of the driver."""
     driver = driver_of()
     ranges = [Range(index, Number(0), parse("4 * arg2")) for index in (0, 1)]
     kernel = bound(driver, conditions=(DISJOINT, Inside(ranges[0]), Disjoint(*ranges), Inside(ranges[1])))

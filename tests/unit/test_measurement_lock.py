@@ -11,7 +11,7 @@ ENOUGH, SHORT = 20.0, 0.05
 
 
 class Holder(threading.Thread):
-    """Takes the lock and holds it until it is told to leave."""
+    """Takes the lock and holds it until `leave` is called."""
 
     def __init__(self, lock: MeasurementLock, *, exclusive: bool) -> None:
         super().__init__(daemon=True)

@@ -64,10 +64,10 @@ def fakes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Build:
-    """A build in a folder, with the fake libraries."""
+    """A build in a folder, with the fake libraries, and with the folder ``cache`` of the optimizer."""
 
-    def __init__(self, folder: Path, fakes: Path) -> None:
-        self.folder, self.fakes = folder, fakes
+    def __init__(self, folder: Path, fakes: Path, cache: Path) -> None:
+        self.folder, self.fakes, self.cache = folder, fakes, cache
         self.link = [f"-L{fakes}", LIBRARIES, "-Xlinker", f"-rpath={fakes}", "-l:libcuda.so.1"]
 
     def write(self, name: str, text: str) -> None:
@@ -76,7 +76,8 @@ class Build:
     def nvcc(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         """Run `ptxmotion nvcc` for sm_90, or for the targets in the arguments."""
         target = () if any("-gencode" in each for each in arguments) else ("-arch=sm_90",)
-        done = ours(self.folder, *target, "-no-compress", *arguments, PTXMOTION_CONTRACT="1", **settings)
+        settings = {"PTXMOTION_CONTRACT": "1", "PTXMOTION_CACHE": str(self.cache), **settings}
+        done = ours(self.folder, *target, "-no-compress", *arguments, **settings)
         assert done.returncode == 0, done.stderr
         return done
 
@@ -94,10 +95,22 @@ class Build:
         return done
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache for all tests: most of them build the same kernel, and link the same library."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def build(tmp_path: Path, fakes: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
-    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
-    return Build(tmp_path, fakes)
+def build(tmp_path: Path, fakes: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(cache))
+    return Build(tmp_path, fakes, cache)
+
+
+@pytest.fixture
+def fresh_build(tmp_path: Path, fakes: Path) -> Build:
+    """A build with an empty cache."""
+    return Build(tmp_path, fakes, tmp_path / "cache")
 
 
 def launched(lines: Sequence[str]) -> list[str]:
@@ -358,21 +371,21 @@ def test_a_file_with_declarations_of_the_device(build: Build) -> None:
     assert launched(build.run()) == EXPECTED
 
 
-def test_an_optimizer_that_ends_early_for_one_target(build: Build) -> None:
+def test_an_optimizer_that_ends_early_for_one_target(fresh_build: Build) -> None:
     """The object includes what the steps of all targets have left. For one of them that is nothing."""
-    build.write("a.cu", "template <class T> inline constexpr bool is_known = false;\n")
-    build.nvcc("-c", "a.cu")
-    (script,) = (build.folder / "cache" / "toolkits").glob("*/steps/*/cicc")
+    fresh_build.write("a.cu", "template <class T> inline constexpr bool is_known = false;\n")
+    fresh_build.nvcc("-c", "a.cu")
+    (script,) = (fresh_build.folder / "cache" / "toolkits").glob("*/steps/*/cicc")
     text = script.read_text()
     script.write_text(text.replace("\nfi\n", '\nfi\ncase "$*" in *compute_80*) exit 0;; esac\n'))
     assert script.read_text() != text
     header = "template <class T> inline constexpr bool is_known = false;\n"
     header += "template <> inline constexpr bool is_known<int> = true;\n"
-    build.write("a.cu", header + program(TWO_LAUNCHES))
+    fresh_build.write("a.cu", header + program(TWO_LAUNCHES))
     targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in (80, 90)]
-    build.nvcc(*targets, "a.cu", "-o", "program", *build.link)
-    assert launched(build.run(FAKE_SM="90")) == EXPECTED
-    assert launched(build.run(FAKE_SM="80")) == [SUMS, SUMS, FILL]
+    fresh_build.nvcc(*targets, "a.cu", "-o", "program", *fresh_build.link)
+    assert launched(fresh_build.run(FAKE_SM="90")) == EXPECTED
+    assert launched(fresh_build.run(FAKE_SM="80")) == [SUMS, SUMS, FILL]
 
 
 def _kept_by_nvcc(build: Build) -> str:
@@ -389,16 +402,16 @@ def test_only_where_there_is_a_host_object(build: Build) -> None:
     assert b"__ptxmotion" not in (build.folder / "a.cubin").read_bytes()
 
 
-def test_a_library_that_cannot_be_compiled(build: Build) -> None:
+def test_a_library_that_cannot_be_compiled(fresh_build: Build) -> None:
     """The program is linked as nvcc links it, after a warning."""
-    build.write("a.cu", program(TWO_LAUNCHES))
-    tools = build.folder / "tools"
+    fresh_build.write("a.cu", program(TWO_LAUNCHES))
+    tools = fresh_build.folder / "tools"
     tools.mkdir()
     (tools / "ar").write_text("#!/bin/sh\nexit 1\n")
     (tools / "ar").chmod(0o755)
-    done = build.nvcc("a.cu", "-o", "program", *build.link, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
+    done = fresh_build.nvcc("a.cu", "-o", "program", *fresh_build.link, PATH=f"{tools}{os.pathsep}{os.environ['PATH']}")
     assert "linked without checks at the launch" in done.stderr
-    assert launched(build.run()) == [SUMS, SUMS, FILL]
+    assert launched(fresh_build.run()) == [SUMS, SUMS, FILL]
 
 
 def test_a_program_without_kernels_is_linked_as_before(build: Build) -> None:
@@ -422,9 +435,14 @@ def test_damaged_contracts(build: Build) -> None:
         assert launched(build.run()) == [SUMS, SUMS, FILL]
 
 
-def test_flags_that_exclude_contracts(build: Build) -> None:
-    build.write("a.cu", program(TWO_LAUNCHES))
-    done = build.nvcc("-c", "a.cu", PTXMOTION_FLAGS="-O3 --alias=restrict")
+def test_flags_that_exclude_contracts(fresh_build: Build) -> None:
+    fresh_build.write("a.cu", program(TWO_LAUNCHES))
+    done = fresh_build.nvcc("-c", "a.cu", PTXMOTION_FLAGS="-O3 --alias=restrict")
     assert "PTXMOTION_CONTRACT excludes --alias" in done.stderr
 
 
+@pytest.mark.parametrize("value", ["yes", "no", "2", " 1"])
+def test_a_setting_that_is_neither_on_nor_off(tmp_path: Path, value: str) -> None:
+    done = ours(tmp_path, "-c", "a.cu", PTXMOTION_CONTRACT=value)
+    assert done.returncode == 2
+    assert done.stderr == f"ptxmotion: error: PTXMOTION_CONTRACT='{value}' must be 1 or 0\n"

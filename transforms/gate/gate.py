@@ -11,7 +11,8 @@ Neither figure may get worse, accesses to local memory (spills) may not increase
 instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
 `cost.RESERVE` times as long as the work of all warps of its scheduler. Figures that differ by less than one in a
 thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice
-as large. A kernel whose machine code is the same as before is reverted. Where a kernel got worse, subsets of its
+as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and dead
+code were removed: ptxas removes them as well, so it is not started. Where a kernel got worse, subsets of its
 rewrites are tried (`search.py`), so that one bad rewrite does not discard the others. A function has no figures of its
 own: where an entry got worse, all functions are reverted first.
 
@@ -46,7 +47,12 @@ def judge_attempts(
     ``searches``: whether subsets of rewrites are tried with ``transform``. Returns ``False`` where the judge refused
     something, so that another run may have another result.
     """
-    changed = [attempt for attempt in attempts if attempt.changed]
+    for attempt in attempts:
+        if attempt.changed and attempt.is_clean_up:
+            attempt.revert(module)
+            message = "only copies and dead code were removed, and ptxas removes them as well"
+            _report(attempt, "Analysis", message, "gate-clean-up")
+    changed = [attempt for attempt in attempts if attempt.changed and not attempt.is_reverted]
     if not changed:
         return True
     try:

@@ -85,12 +85,13 @@ class Search:
             self.waiting += [group[len(group) // 2 :], group[: len(group) // 2]]
 
     def advance(self, module: Module, transform: Transform) -> bool:
-        """Make the next candidate; ``False`` where none is left. Remarks find their places in ``module``."""
+        """Make the next candidate; ``False`` where none is left. Remarks find their places in ``module``. What has none
+        of the rewrites to try is no candidate."""
         while self.waiting:
             self.trying = self.waiting.pop()
             self.remarks = Remarks(module, None, frozenset([*self.allowed, *self.trying]))
             self.candidate = self.original.clone()
-            if transform(module, self.candidate, self.remarks):
+            if transform(module, self.candidate, self.remarks) and self.remarks.keys:
                 return True
         return False
 

@@ -14,23 +14,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ...ptx import Instr, Kernel, Module
+from ...ptx import Instr, Kernel, Label, Module
 from ...ptx.decoding import decode
+from ..partition.interior_copy import BORDER
 
 if TYPE_CHECKING:
     from ...cost import Figures
     from .judge import Judge
 
-__all__ = ["usual_figures", "usual_part"]
+__all__ = ["find_rare_code", "usual_figures", "usual_part", "usual_parts"]
 
 
 def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
     """The figures of each entry by name. Raises `Refused`."""
-    parts: dict[str, Kernel] = {}
-    for kernel in module.entries:
-        part = usual_part(kernel, module)
-        if part is not None:
-            parts[kernel.name] = part
+    parts = usual_parts(module)
     if not parts:
         return judge.figures(module)
     figures = judge.figures(replace(module, items=[*module.items, *parts.values()]))
@@ -38,6 +35,21 @@ def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
         usual = figures.pop(part.name)
         figures[name] = replace(figures[name], weight=usual.weight, cycles=usual.cycles)
     return figures
+
+
+def usual_parts(module: Module) -> dict[str, Kernel]:
+    """By split entry of ``module``: its `usual_part`."""
+    parts = {kernel.name: usual_part(kernel, module) for kernel in module.entries}
+    return {name: part for name, part in parts.items() if part is not None}
+
+
+def find_rare_code(module: Module) -> None:
+    """Set `Kernel.rare` of the entries of a parsed module that an earlier run has split. The label shows it."""
+    for kernel in module.entries:
+        test = kernel.blocks[0].terminator if kernel.blocks else None
+        target = test.operands[-1] if test is not None and test.guard is not None and test.operands else None
+        if isinstance(target, Label) and target.text.startswith(BORDER):
+            kernel.rare = target
 
 
 def usual_part(kernel: Kernel, module: Module) -> Kernel | None:

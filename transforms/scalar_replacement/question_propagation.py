@@ -1,6 +1,6 @@
 """Availability of bytes in memory by question propagation.
 
-A question is asked at the start of a block and propagated to all predecessors. Over an edge, φs become their arguments,
+A question holds at the start of a block and is propagated to all predecessors. Over an edge, φs become their arguments,
 so that ``A[i]`` becomes ``A[i + 1]`` (rule 6). Each block answers as in `block_answers.py`. A question is killed at the
 entry of the kernel (rule 1), and where a block would be visited with more than ``threshold + 1`` different questions
 (rule 2). The states (block, question) and the answers of their predecessors are an `Exploration`; `availability_solver`
