@@ -16,8 +16,9 @@ from ..groups import Group, Plan, groups_of
 from ..lowered import Lowered, Options
 from ..operators import Image, Node
 from .benefit import Constants, EdgeEstimate, edge_estimates
-from .cost import GroupCost, Machine, best_group
+from .cost import GroupCost, best_group
 from .legality import Limits, problem_of_block
+from .machine import Machine, machine_here
 from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
 
 __all__ = ["GroupProblem", "fused", "names_of", "plan_by_model", "searched", "thesis_problem"]
@@ -53,7 +54,7 @@ class GroupProblem:
     """The search problem over groups of a graph."""
 
     def __init__(self, graph: Graph, options: Options, machine: Machine | None = None) -> None:
-        self.graph, self.options, self.machine = graph, options, machine or Machine()
+        self.graph, self.options, self.machine = graph, options, machine or machine_here()
         #: By block: the best group and its cost. None if there is no legal group.
         self._best: dict[Block, tuple[Group, GroupCost] | None] = {}
         number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
