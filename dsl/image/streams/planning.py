@@ -3,7 +3,7 @@
 - ``stream``: launches one after the other in a stream.
 - ``chain``: a CUDA graph in which each launch waits for the one before it. Launches take less time than in a stream,
   and no launch waits for an event of another branch.
-- ``graph``: a CUDA graph whose edges are the dependences.
+- ``branches``: a CUDA graph whose edges are the dependences.
 - ``fine chain``: a CUDA graph with these edges, in which launches that fill all multiprocessors also follow each
   other. Fine levels of a pyramid run one after the other, coarse ones beside them.
 
@@ -34,7 +34,7 @@ __all__ = ["EXECUTIONS", "MODES", "ExecutionPlan", "Resident", "by_threads", "by
 EXECUTIONS = ("stream", "graph", "auto")
 
 #: What the model chooses from.
-MODES = ("stream", "chain", "graph", "fine chain")
+MODES = ("stream", "chain", "branches", "fine chain")
 
 #: By what share the estimate may grow so that buffers share memory.
 MOST_SLOWER = 0.005
@@ -148,7 +148,7 @@ def plan_execution(
     edges_of = {
         "stream": serial,
         "chain": serial,
-        "graph": edges,
+        "branches": edges,
         "fine chain": reduced(len(steps), edges | set(pairwise(full))),
     }
     estimates = {name: graph_time(kernels, each, machine).seconds for name, each in edges_of.items()}
