@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import random
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -33,6 +34,7 @@ from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.partition import MOST_EXHAUSTIVE, Partition, along_edges, exhaustive, min_cut
 from ptxmotion.dsl.image.fusion.planning import GroupProblem, searched
 from ptxmotion.dsl.image.group_lowering import lower_plan
+from ptxmotion.dsl.image.groups import plan_from_json
 from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.image.operators import Scratch
 from ptxmotion.dsl.image.streams.cuda_graph import CudaGraph
@@ -234,66 +236,60 @@ def timed(backend: CudaBackend, arms: dict[str, tuple[ExecutionPlan, dict[str, s
     return found
 
 
-#: A row: its title, its arms (lowered, execution, how), and what prints it.
+#: The arms of a row: lowered pipeline, execution, how it is timed.
 Arms = dict[str, tuple[Lowered, str, str]]
 
 
-def fusion_rows(sizes: list[int]) -> Iterator[tuple[str, Arms, dict[str, float]]]:
-    """The six pipelines by each search. Equal plans are one arm, with both names."""
-    for name in FUSED:
-        for size in sizes:
-            graph = find(f"image/{name}").pipeline.graph(size, size)  # pyright: ignore[reportOptionalMemberAccess]
-            problem = GroupProblem(graph, Options())
-            partitions: dict[str, Partition] = {
-                "edges": along_edges(problem.problem),
-                "cut": min_cut(problem.problem),
-                "search": searched(problem.problem),
-            }
-            if len(graph.nodes) <= MOST_EXHAUSTIVE:
-                partitions["best"] = exhaustive(problem.problem)
-            by_plan: dict[Partition, list[str]] = {}
-            for word, partition in partitions.items():
-                by_plan.setdefault(partition, []).append(word)
-            arms: Arms = {"naive": (lower(graph, "naive"), "chain", "device")}
-            estimates = {"naive": device_estimate(arms["naive"][0])}
-            for partition, words in by_plan.items():
-                word = "=".join(words)
-                arms[word] = lower_plan(problem.plan(partition), Options(), word), "chain", "device"
-                estimates[word] = device_estimate(arms[word][0])
-            yield f"{name} {size}", arms, estimates
+def graph_for(name: str, size: int) -> Graph:
+    """The graph of a program of the suite."""
+    found = find(f"image/{name}").pipeline
+    assert found is not None
+    return found.graph(size, size)
 
 
-def edge_rows(sizes: list[int]) -> Iterator[tuple[str, Arms, dict[str, float]]]:
-    """For each edge: its two operators in one kernel, and all others alone."""
-    for name in FUSED:
-        for size in [size for size in sizes if size in (512, 2048)]:
-            graph = find(f"image/{name}").pipeline.graph(size, size)  # pyright: ignore[reportOptionalMemberAccess]
-            problem = GroupProblem(graph, Options())
-            singles = [frozenset([at]) for at in range(len(graph.nodes))]
-            whole = lower_plan(problem.plan(tuple(singles)), Options(), "single")
-            arms: Arms = {"single": (whole, "chain", "device")}
-            estimates = {"single": device_estimate(whole)}
-            for first, second in problem.weights:
-                pair = frozenset([first, second])
-                partition = (pair, *(each for each in singles if not each <= pair))
-                if problem.best(pair) is None or problem.problem.cycle(partition) is not None:
-                    continue
-                word = f"{graph.nodes[first].name}->{graph.nodes[second].name}"
-                arms[word] = lower_plan(problem.plan(partition), Options(), word), "chain", "device"
-                estimates[word] = device_estimate(arms[word][0])
-            yield f"{name} {size}", arms, estimates
+def plans_of(part: str, name: str, size: int) -> dict[str, str]:
+    """By arm: its plan as JSON, so that other processes can make it."""
+    graph = graph_for(name, size)
+    problem = GroupProblem(graph, Options())
+    partitions: dict[str, Partition] = {}
+    if part != "edges":
+        partitions["search"] = searched(problem.problem)
+    if part == "fusion":
+        partitions |= {"edges": along_edges(problem.problem), "cut": min_cut(problem.problem)}
+        if len(graph.nodes) <= MOST_EXHAUSTIVE:
+            partitions["best"] = exhaustive(problem.problem)
+    if part == "edges":
+        singles = [frozenset([at]) for at in range(len(graph.nodes))]
+        partitions["single"] = tuple(singles)
+        for first, second in problem.weights:
+            pair = frozenset([first, second])
+            partition = (pair, *(each for each in singles if not each <= pair))
+            if problem.best(pair) is not None and problem.problem.cycle(partition) is None:
+                partitions[f"{graph.nodes[first].name}->{graph.nodes[second].name}"] = partition
+    return {word: problem.plan(partition).to_json() for word, partition in partitions.items()}
 
 
-def level_rows(sizes: list[int]) -> Iterator[tuple[str, Arms, dict[str, float]]]:
-    """The programs with pyramids."""
-    for name in LEVELS:
-        for size in sizes:
-            graph = find(f"image/{name}").pipeline.graph(size, size)  # pyright: ignore[reportOptionalMemberAccess]
-            plain, fused = lower(graph, "naive"), lower(graph, "fused")
-            yield f"{name} {size}", _modes(plain, fused), {}
+#: By part: its programs, and whether all sizes are used.
+PROGRAMS: dict[str, tuple[str, ...]] = {"levels": LEVELS, "fusion": FUSED, "edges": FUSED}
 
 
-def branch_rows(sizes: list[int]) -> Iterator[tuple[str, Arms, dict[str, float]]]:
+def row(part: str, name: str, size: int, plans: dict[str, str]) -> tuple[str, Arms, dict[str, float]]:
+    """The title, the arms and the estimates of a row. Equal plans are one arm, with all their names."""
+    graph, options = graph_for(name, size), Options()
+    by_plan: dict[str, list[str]] = {}
+    for word, text in plans.items():
+        by_plan.setdefault(text, []).append(word)
+    made = {"=".join(words): plan_from_json(graph, text, options) for text, words in by_plan.items()}
+    lowered = {word: lower_plan(plan, options, "plan") for word, plan in made.items()}
+    if part == "levels":
+        return f"{name} {size}", _modes(lower(graph, "naive"), lowered["search"]), {}
+    if part == "fusion":
+        lowered = {"naive": lower(graph, "naive"), **lowered}
+    arms: Arms = {word: (each, "chain", "device") for word, each in lowered.items()}
+    return f"{name} {size}", arms, {word: device_estimate(each) for word, each in lowered.items()}
+
+
+def branch_rows() -> Iterator[tuple[str, Arms, dict[str, float]]]:
     """Small kernels in branches."""
     for count, depth in ((1, 16), (2, 8), (4, 4), (8, 2), (8, 8)):
         for size in (64, 512):
@@ -322,12 +318,26 @@ def device_estimate(lowered: Lowered) -> float:
     return plan_execution(lowered, "chain").estimates["chain"] * 1e6
 
 
-PARTS: dict[str, Callable[[list[int]], Iterator[tuple[str, Arms, dict[str, float]]]]] = {
-    "branches": branch_rows,
-    "levels": level_rows,
-    "fusion": fusion_rows,
-    "edges": edge_rows,
-}
+PARTS = ("branches", "levels", "fusion", "edges")
+
+
+def rows_of(parts: Sequence[str], sizes: list[int], jobs: int) -> dict[str, list[tuple[str, Arms, dict[str, float]]]]:
+    """By part: its rows. Plans are searched in several processes."""
+    wanted = [
+        (part, name, size)
+        for part in parts
+        for name in PROGRAMS.get(part, ())
+        for size in sizes
+        if part != "edges" or size in (512, 2048)
+    ]
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        plans = list(pool.map(plans_of, *zip(*wanted, strict=True))) if wanted else []
+    rows: dict[str, list[tuple[str, Arms, dict[str, float]]]] = {part: [] for part in parts}
+    if "branches" in rows:
+        rows["branches"] = list(branch_rows())
+    for (part, name, size), each in zip(wanted, plans, strict=True):
+        rows[part].append(row(part, name, size, each))
+    return rows
 
 
 def planned(arms: Arms, built: Compiler) -> dict[str, tuple[ExecutionPlan, dict[str, str], str]]:
@@ -351,7 +361,7 @@ def main() -> None:
     chosen = parser.parse_args()
     start = time.monotonic()
     sizes = [int(each) for each in cast("str", chosen.sizes).split(",")]
-    rows = {part: list(PARTS[part](sizes)) for part in chosen.parts or PARTS}
+    rows = rows_of(chosen.parts or PARTS, sizes, chosen.jobs)
     print(f"planned: {time.monotonic() - start:.1f} s", flush=True)
     built = Compiler(chosen.jobs)
     built.add([arm[0] for part in rows.values() for _, arms, _ in part for arm in arms.values()])
