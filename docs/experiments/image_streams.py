@@ -137,7 +137,7 @@ class Arm:
         self.once()
         backend.synchronize()
         if how == "device":
-            self.recorded = backend.graph(lambda: [self.once() for _ in range(RUNS)] and None)
+            self.recorded = backend.graph(self.several)
         elif how == "graph":
             addresses = {image: int(buffer.pointer) for image, buffer in self.memory.items()}
             handles = {name: kernel.handle for name, kernel in kernels.items()}
@@ -148,6 +148,11 @@ class Arm:
         for call in self.calls:
             call()
 
+    def several(self) -> None:
+        """The launches of `RUNS` runs."""
+        for _ in range(RUNS):
+            self.once()
+
     def run(self) -> None:
         """`RUNS` runs."""
         if self.recorded is not None:
@@ -157,8 +162,7 @@ class Arm:
             for _ in range(RUNS):
                 self.graph.launch(stream)
         else:
-            for _ in range(RUNS):
-                self.once()
+            self.several()
 
     def seconds(self) -> float:
         """Seconds of one run."""

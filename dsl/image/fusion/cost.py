@@ -102,7 +102,8 @@ def _instructions(
     #: By image: how far it is needed around the pixels of the thread, and how often far accesses read it.
     near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
     far: dict[Image[Any], int] = {}
-    computed: set[Image[Any]] = {*inside} - {node for node in group.tiled if not (is_tile and node in roots)}
+    tiles = {node for node in group.tiled if not (is_tile and node in roots)}
+    computed: set[Image[Any]] = {node for node in group.nodes if node not in tiles}
     load = _LOAD_FOR_TILE if is_tile else _LOAD
     found = 0.0
     for node in reversed(group.nodes):
