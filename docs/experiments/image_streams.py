@@ -262,6 +262,9 @@ def plans_of(part: str, name: str, size: int) -> dict[str, str]:
         partitions |= {"edges": along_edges(problem.problem), "cut": min_cut(problem.problem)}
         if len(graph.nodes) <= MOST_EXHAUSTIVE:
             partitions["best"] = exhaustive(problem.problem)
+    if part == "levels":
+        beside = GroupProblem(graph, Options(), horizontal=True)
+        partitions["beside"] = searched(beside.problem)
     if part == "edges":
         singles = [frozenset([at]) for at in range(len(graph.nodes))]
         partitions["single"] = tuple(singles)
@@ -286,7 +289,8 @@ def row(part: str, name: str, size: int, plans: dict[str, str]) -> tuple[str, Ar
     made = {"=".join(words): plan_from_json(graph, text, options) for text, words in by_plan.items()}
     lowered = {word: lower_plan(plan, options, "plan") for word, plan in made.items()}
     if part == "levels":
-        return f"{name} {size}", _modes(lower(graph, "naive"), lowered["search"]), {}
+        by_word = {word: each for words, each in lowered.items() for word in words.split("=")}
+        return f"{name} {size}", _modes(lower(graph, "naive"), by_word["search"], by_word["beside"]), {}
     if part == "fusion":
         lowered = {"naive": lower(graph, "naive"), **lowered}
     arms: Arms = {word: (each, "chain", "device") for word, each in lowered.items()}
@@ -306,7 +310,7 @@ def branch_rows() -> Iterator[tuple[str, Arms, dict[str, float]]]:
             yield f"{count}x{depth} {size}", arms, {}
 
 
-def _modes(plain: Lowered, fused: Lowered) -> Arms:
+def _modes(plain: Lowered, fused: Lowered, beside: Lowered) -> Arms:
     arms: Arms = {"separate": (plain, "stream", "stream")}
     for word, lowered in (("", plain), ("fused ", fused)):
         if word:
@@ -314,6 +318,7 @@ def _modes(plain: Lowered, fused: Lowered) -> Arms:
         for mode in ("chain", "branches", "fine chain"):
             arms[f"{word}{mode}"] = lowered, mode, "graph"
     arms["combined"] = fused, "auto", "graph"
+    arms["combined, fused beside"] = beside, "auto", "graph"
     return arms
 
 
