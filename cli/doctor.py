@@ -19,7 +19,7 @@ on PATH; --path prints what to put there.
 examples:
   ptxmotion doctor
   export PATH="$(ptxmotion doctor --path):$PATH"
-  ptxmotion doctor --calibrate     (on a machine with a GPU; `fuse` then uses the measured costs)
+  ptxmotion doctor --calibrate     (on a machine with a GPU; `fuse` and image pipelines use these costs)
 """
 
 

@@ -28,6 +28,7 @@ _SHOW = """\
 examples:
   ptxmotion image show gaussian5x5
   ptxmotion image show edges.py:edges --lowering=isp+m --size 1920x1080 -o edges.svg
+  ptxmotion image show laplacian --lowering=fused --execution=auto
 """
 
 _RUN = """\
@@ -79,6 +80,11 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
     parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
+    parser.add_argument(
+        "--execution",
+        choices=("stream", "graph", "auto"),
+        help="launches in a stream, a CUDA graph, or what the model chooses; `show` prints the plan (default: stream)",
+    )
 
 
 def _pair(text: str) -> tuple[int, int]:
@@ -137,6 +143,10 @@ def _show(arguments: argparse.Namespace) -> int:
     lowered = _lowered(found, sizes, arguments)
     print(lowered.graph)
     print(lowered)
+    if arguments.execution:
+        from ..dsl.image import Compiled
+
+        print(Compiled(lowered, _compiler(found), arguments.execution).plan)
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
@@ -190,7 +200,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_pixel(str(node.pixel), f"the result {node.name} of {pipeline.name}")
     machine, _, why = choose(arguments.backend or "auto", False)
     say(why)
-    compiled = Compiled(lowered, _compiler(found))
+    compiled = Compiled(lowered, _compiler(found), arguments.execution or "stream")
     made: Any = compiled(*images, *numbers, backend=machine.open())
     several: list[Any] = [made] if len(lowered.graph.outputs) == 1 else list(made)
     results: dict[Node[Any], Any] = dict(zip(lowered.graph.outputs, several, strict=True))

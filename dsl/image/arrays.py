@@ -19,7 +19,18 @@ from .windows import layout_of
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["bytes_like", "check_apart", "check_array", "device_of", "empty_like", "library_of", "shape_of", "stream_of"]
+__all__ = [
+    "address_of",
+    "bytes_like",
+    "check_apart",
+    "check_array",
+    "device_of",
+    "empty_like",
+    "handle_of",
+    "library_of",
+    "shape_of",
+    "stream_of",
+]
 
 
 def library_of(arrays: Sequence[Any]) -> str:
@@ -70,7 +81,7 @@ def check_array(array: Any, pixel: t.Scalar | t.Struct, what: str, size: tuple[i
     if _library(array) != "numpy":
         if not _is_contiguous(array):
             raise DslError(f"{what} has gaps between its elements: make it contiguous first")
-        if _address(array) % t.align_of(pixel):
+        if address_of(array) % t.align_of(pixel):
             raise DslError(f"{what} is not aligned to the {t.align_of(pixel)} bytes that {pixel} needs")
 
 
@@ -106,7 +117,8 @@ def _is_contiguous(array: Any) -> bool:
     return True
 
 
-def _address(array: Any) -> int:
+def address_of(array: Any) -> int:
+    """The address of the first element of an array on a GPU."""
     if _library(array) == "torch":
         return int(array.data_ptr())
     return int(array.__cuda_array_interface__["data"][0])
@@ -126,7 +138,7 @@ def check_apart(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 def _extent(array: Any) -> tuple[int, int]:
     """The first address of an array without gaps, and the address behind it."""
     size = math.prod(shape_of(array)) * _dtype(array).itemsize
-    return _address(array), _address(array) + size
+    return address_of(array), address_of(array) + size
 
 
 def empty_like(array: Any, pixel: t.Scalar | t.Struct, size: tuple[int, int]) -> Any:
@@ -174,3 +186,8 @@ def stream_of(array: Any) -> Any:
     if library == "cupy":
         return importlib.import_module("cupy").cuda.get_current_stream()
     return None
+
+
+def handle_of(stream: Any) -> int:
+    """The handle of a stream of PyTorch or CuPy; 0 for the default stream, which is None."""
+    return int(getattr(stream, "cuda_stream", None) or getattr(stream, "ptr", None) or 0)

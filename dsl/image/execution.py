@@ -12,18 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
+from ...spelling import did_you_mean
 from .. import types as t
 from ..compilation import Nvcc
 from ..errors import DslError, FunctionSource, source_of
 from ..kernel import Kernel
 from ..scope import Scope
-from .arrays import bytes_like, check_apart, check_array, device_of, empty_like, library_of, shape_of, stream_of
+from .arrays import (
+    bytes_like,
+    check_apart,
+    check_array,
+    device_of,
+    empty_like,
+    handle_of,
+    library_of,
+    shape_of,
+    stream_of,
+)
 from .compiling import compiler
 from .graph import Graph, graph_of
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
 from .sizes import Size
+from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -31,6 +43,8 @@ if TYPE_CHECKING:
 
     from ..backend import Backend
     from ..run import Loaded
+    from .streams.array_graph import ArrayGraph
+    from .streams.running import PlanRun
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,11 +67,24 @@ def default_backend() -> Backend:
 
 
 class Compiled:
-    """A lowered pipeline for images of fixed sizes, with its compiler. Kernels are compiled when they are needed."""
+    """A lowered pipeline for images of fixed sizes, with its compiler. Kernels are compiled when they are needed.
 
-    def __init__(self, lowered: Lowered, nvcc: Nvcc) -> None:
+    ``execution``: ``stream`` makes the launches one after the other; ``graph`` and ``auto`` run a plan
+    (`streams.planning`).
+    """
+
+    def __init__(self, lowered: Lowered, nvcc: Nvcc, execution: str = "stream") -> None:
+        if execution not in EXECUTIONS:
+            hint = did_you_mean(execution, EXECUTIONS)
+            raise DslError(f"there is no execution {execution!r}{hint}; there are {', '.join(EXECUTIONS)}")
         self.lowered = lowered
         self.nvcc = nvcc
+        self.execution = execution
+        #: By the number of the device: the graph over arrays on it.
+        self._graphs: dict[int, ArrayGraph] = {}
+        #: The plan on the backend of the last call with ``backend``, and on the default backend.
+        self._planned_on_given: tuple[Backend, PlanRun] | None = None
+        self._planned_on_default: PlanRun | None = None
         #: By the number of the device: the kernels of the launches.
         self._on_device: dict[int, list[Any]] = {}
         #: The host program on the backend of the last call with ``backend``, and on the default backend.
@@ -78,6 +105,11 @@ class Compiled:
     def ptx(self) -> dict[str, str]:
         """The PTX of each kernel by its name. Raises `DslError`."""
         return {name: kernel.ptx(self.nvcc) for name, kernel in self.lowered.kernels.items()}
+
+    @cached_property
+    def plan(self) -> ExecutionPlan:
+        """How the launches run. Compiles the kernels: the plan depends on their registers and shared memory."""
+        return plan_execution(self.lowered, self.execution, by_resources(self.ptx))
 
     def __call__(self, *arguments: Any, out: Any = None, backend: Backend | None = None) -> Any:
         """Compute the outputs for images and numbers, in the order of the pipeline's parameters.
@@ -126,17 +158,21 @@ class Compiled:
     ) -> list[Any]:
         import numpy as np
 
-        values: dict[str, Any] = dict(numbers)
-        for image, array in zip(self.graph.inputs, arrays, strict=True):
-            values[image.name] = _pixels(array, image.pixel)
-        for image in self.graph.outputs:
-            values[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
-        results = self._host_program(backend).run(values)
+        pixels = [_pixels(array, image.pixel) for image, array in zip(self.graph.inputs, arrays, strict=True)]
+        if self.execution == "stream":
+            values: dict[str, Any] = dict(numbers)
+            values.update(zip((image.name for image in self.graph.inputs), pixels, strict=True))
+            for image in self.graph.outputs:
+                values[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
+            by_name = self._host_program(backend).run(values)
+            results = [by_name[image.name] for image in self.graph.outputs]
+        else:
+            results = self._plan_run(backend).run(pixels, numbers)
         made: list[Any] = []
         for number, image in enumerate(self.graph.outputs):
             dtype, lanes = layout_of(image.pixel)
             shape = (int(image.height), int(image.width)) + ((lanes,) if lanes > 1 else ())
-            result: NDArray[Any] = results[image.name].view(dtype).reshape(shape)
+            result: NDArray[Any] = results[number].view(dtype).reshape(shape)
             if outputs:
                 outputs[number][...] = result
                 result = outputs[number]
@@ -152,6 +188,20 @@ class Compiled:
             self._on_given = backend, self._loaded(backend)
         return self._on_given[1]
 
+    def _plan_run(self, backend: Backend | None) -> PlanRun:
+        """The plan, loaded on ``backend``, or on the default backend if it is None."""
+        from .streams.running import PlanRun
+
+        if backend is None:
+            if self._planned_on_default is None:
+                self._planned_on_default = PlanRun(self.plan, default_backend(), self.ptx)
+            return self._planned_on_default
+        if self._planned_on_given is None or self._planned_on_given[0] is not backend:
+            if self._planned_on_given is not None:
+                self._planned_on_given[1].close()
+            self._planned_on_given = backend, PlanRun(self.plan, backend, self.ptx)
+        return self._planned_on_given[1]
+
     def _loaded(self, backend: Backend) -> Loaded:
         ptx: Callable[[Kernel[...]], str] = lambda kernel: self.ptx[kernel.name]  # noqa: E731
         return self.lowered.program().load(backend, ptx)
@@ -165,8 +215,11 @@ class Compiled:
             memory: dict[Image[Any], Any] = dict(zip(self.graph.inputs, arrays, strict=True))
             made = outputs or [empty_like(first, image.pixel, image.size) for image in self.graph.outputs]
             memory.update(zip(self.graph.outputs, made, strict=True))
-            last = self._last_launches()
             stream = stream_of(first)
+            if self.execution != "stream" and self.plan.is_graph:
+                self._array_graph(first).launch(memory, numbers, handle_of(stream))
+                return made
+            last = self._last_launches()
             for number, (launch, kernel) in enumerate(zip(self.lowered.launches, self._kernels(first), strict=True)):
                 for image in launch.images(written=True):
                     if isinstance(image, Scratch):
@@ -179,6 +232,15 @@ class Compiled:
                 for image in [image for image in memory if last.get(image) == number]:
                     del memory[image]
         return made
+
+    def _array_graph(self, array: Any) -> ArrayGraph:
+        """The graph on the device of an array, which is the current one."""
+        from .streams.array_graph import ArrayGraph
+
+        number = _device_number(array)
+        if number not in self._graphs:
+            self._graphs[number] = ArrayGraph(self.plan, self.ptx, array)
+        return self._graphs[number]
 
     def _last_launches(self) -> dict[Image[Any], int]:
         """By intermediate image: the number of the last launch that uses it."""
@@ -194,12 +256,17 @@ class Compiled:
         """The kernels of the launches, loaded on the device of an array."""
         from ...runtime import load
 
-        device = getattr(array, "device", 0)
-        number = int(getattr(device, "index", None) or getattr(device, "id", None) or 0)
+        number = _device_number(array)
         if number not in self._on_device:
             modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
             self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
         return self._on_device[number]
+
+
+def _device_number(array: Any) -> int:
+    """The number of the GPU of an array."""
+    device = getattr(array, "device", 0)
+    return int(getattr(device, "index", None) or getattr(device, "id", None) or 0)
 
 
 def _number(value: Any, scalar: ScalarInput) -> Any:
@@ -318,11 +385,13 @@ class Pipeline(Generic[P, R]):
         contract: bool = False,
         arch: str = "",
         nvcc: Nvcc | None = None,
+        execution: str = "stream",
     ) -> Compiled:
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
         ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
-        floats are contracted with sums within an expression. The results are kept.
+        floats are contracted with sums within an expression. ``execution``: ``stream`` makes the launches one after the
+        other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The results are kept.
         """
         if isinstance(flags, str):
             raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
@@ -330,11 +399,12 @@ class Pipeline(Generic[P, R]):
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
-        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc
+        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc, execution
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
             graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
-            self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen, contract)), chosen)
+            lowered = lower(graph, lowering, Options(block, loops, chosen, contract))
+            self._compiled[key] = Compiled(lowered, chosen, execution)
         return self._compiled[key]
 
     @property

@@ -1,7 +1,7 @@
 """The graph of a pipeline: images and the operators that make them.
 
 A graph is built by calling operators on images; `graph_of` collects what the outputs depend on. Nodes are in an order
-in which they can be computed. `Graph.last_uses` names the last node that reads an intermediate image.
+in which they can be computed.
 """
 
 from __future__ import annotations
@@ -42,16 +42,6 @@ class Graph:
     def consumers(self, image: Image[Any]) -> tuple[Node[Any], ...]:
         """The nodes that read an image."""
         return tuple(node for node in self.nodes if any(access.image is image for access in node.accesses))
-
-    def last_uses(self) -> dict[Node[Any], Node[Any]]:
-        """By internal image: the last node, in the order of the nodes, that reads it."""
-        internal = set(self.internal)
-        found: dict[Node[Any], Node[Any]] = {}
-        for node in self.nodes:
-            for access in node.accesses:
-                if isinstance(access.image, Node) and access.image in internal:
-                    found[access.image] = node
-        return found
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}"]

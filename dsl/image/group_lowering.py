@@ -256,7 +256,10 @@ class _Kernel:
         text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
         kernel = kernel_from_text(text, self._names(params), file=f"<{name}>", arithmetic=self.options.arithmetic)
         arguments = self.arguments.of(params)
-        return Launch(kernel, _grid_of(group), group.block, arguments, group.nodes, (f"group: {group}",))
+        notes = (f"group: {group}",)
+        return Launch(
+            kernel, _grid_of(group), group.block, arguments, group.nodes, notes, frozenset(self.tiles), group.pixels
+        )
 
     def _names(self, params: Sequence[Param]) -> dict[str, object]:
         pixels = [Param(tile.array.name, t.Pointer(tile.node.pixel)) for tile in self.tiles.values()]

@@ -65,7 +65,10 @@ class KernelArgument:
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch. ``nodes`` are the operators that it computes. ``notes`` are lines about how it was made."""
+    """A launch. ``nodes`` are the operators that it computes. ``notes`` are lines about how it was made.
+
+    The images of ``tiled`` are kept in shared memory, and a thread computes ``pixels`` pixels along x and y.
+    """
 
     kernel: PythonKernel[...]
     grid: tuple[int, int]
@@ -73,6 +76,8 @@ class Launch:
     arguments: tuple[KernelArgument, ...]
     nodes: tuple[Node[Any], ...]
     notes: tuple[str, ...] = ()
+    tiled: frozenset[Node[Any]] = frozenset()
+    pixels: tuple[int, int] = (1, 1)
 
     def images(self, *, written: bool) -> tuple[Image[Any], ...]:
         """The images that it writes, or those that it reads."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from ...spelling import did_you_mean
 from ..errors import DslError
-from .fusion.planning import fused
+from .fusion.planning import fused, fused_horizontally
 from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
@@ -25,6 +25,7 @@ LOWERINGS: dict[str, Lowering] = {
     "isp_warp": isp_warp,
     "isp+m": isp_model,
     "fused": fused,
+    "fused+h": fused_horizontally,
 }
 
 

@@ -50,7 +50,8 @@ def ulps(count: int) -> Tolerance:
 class Filter:
     """A pipeline with one image ``src``, by its boundary. ``reference(image, boundary, **numbers)`` computes its one
     output with NumPy; both images have the shape (height, width[, components]). ``shapes`` are those sizes that differ
-    from the usual ones. ``numbers`` are the numbers that the pipeline takes."""
+    from the usual ones. ``numbers`` are the numbers that the pipeline takes. ``others`` are further images of the same
+    size that it takes, by their names; the reference gets them by name, too."""
 
     name: str
     pipeline: Callable[[Boundary], Pipeline[..., Any]]
@@ -62,6 +63,7 @@ class Filter:
     has_boundary: bool = True
     shapes: Mapping[str, tuple[int, int]] | None = None
     numbers: Mapping[str, float] | None = None
+    others: Mapping[str, Pixels] | None = None
 
     def shape(self, size: str) -> tuple[int, int]:
         """Width and height of a size."""
@@ -107,6 +109,11 @@ class _Maker:
     def pipeline(self) -> Pipeline[..., Any]:
         return self.filter.pipeline(BOUNDARIES[self.boundary])
 
+    @property
+    def images(self) -> dict[str, Pixels]:
+        """By name: the pixels of each image that the pipeline takes."""
+        return {"src": self.filter.pixels, **(self.filter.others or {})}
+
     def graph(self, width: int, height: int) -> Graph:
         return self.pipeline.graph(width, height)
 
@@ -115,19 +122,26 @@ class _Maker:
 
         width, height = self.filter.shape(size)
         graph = self.graph(width, height)
-        pixels = self.filter.pixels(width, height, np.random.default_rng(seed))
-        data: dict[str, Any] = {"src": _flat(pixels, graph.inputs[0].pixel)}
+        random = np.random.default_rng(seed)
+        data: dict[str, Any] = {}
+        for image, pixels in zip(graph.inputs, self.images.values(), strict=True):
+            data[image.name] = _flat(pixels(width, height, random), image.pixel)
         for image in graph.outputs:
             data[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
-        return {**data, **(self.filter.numbers or {}), "src_width": width, "src_height": height}
+        sizes = {f"{name}_{axis}": n for name in self.images for axis, n in (("width", width), ("height", height))}
+        return {**data, **(self.filter.numbers or {}), **sizes}
 
     def reference(self, data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         width, height = data["src_width"], data["src_height"]
         graph = self.graph(width, height)
-        dtype, lanes = layout_of(graph.inputs[0].pixel)
-        shape = (height, width, lanes) if lanes > 1 else (height, width)
+        arrays: dict[str, Any] = {}
+        for image in graph.inputs:
+            dtype, lanes = layout_of(image.pixel)
+            shape = (height, width, lanes) if lanes > 1 else (height, width)
+            arrays[image.name] = data[image.name].view(dtype).reshape(shape)
+        src = arrays.pop("src")
         numbers = {name: data[name] for name in self.filter.numbers or {}}
-        made = self.filter.reference(data["src"].view(dtype).reshape(shape), BOUNDARIES[self.boundary], **numbers)
+        made = self.filter.reference(src, BOUNDARIES[self.boundary], **arrays, **numbers)
         (output,) = graph.outputs
         return {output.name: _flat(made, output.pixel)}
 

@@ -28,11 +28,18 @@ struct CUfunc_st {
 struct CUlib_st {
     std::map<std::string, CUfunc_st> kernels;
 };
+struct CUgraphNode_st {
+    Operation operation;
+    std::vector<CUgraphNode> before;
+};
 struct CUgraph_st {
-    std::vector<Operation> operations;
+    std::vector<Operation> operations;  // of a capture
+    std::vector<CUgraphNode> nodes;     // of a graph that was built node by node
 };
 struct CUgraphExec_st {
     std::vector<Operation> operations;
+    std::vector<CUgraphNode> nodes;
+    std::map<CUgraphNode, Operation> changed;
 };
 struct CUstream_st {
     CUgraph graph = nullptr;  // of the capture
@@ -55,8 +62,8 @@ static CUresult put(CUstream stream, Operation operation) {
     return CUDA_SUCCESS;
 }
 
-static CUresult launch(CUfunction function, const unsigned sizes[7], unsigned cooperative, CUstream stream,
-                       void** parameters) {
+static CUresult prepare(CUfunction function, const unsigned sizes[7], unsigned cooperative, void** parameters,
+                        Operation* made) {
     std::vector<std::vector<char>> values;
     for (size_t i = 0; i < function->sizes.size(); ++i) {
         const char* from = static_cast<const char*>(parameters[i]);
@@ -67,7 +74,7 @@ static CUresult launch(CUfunction function, const unsigned sizes[7], unsigned co
     int allowed = function->attributes[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
     if (launched[6] > 48u * 1024 && static_cast<int>(launched[6]) > allowed) return CUDA_ERROR_INVALID_VALUE;
     std::string name = function->name;
-    return put(stream, [name, values, launched] {
+    *made = [name, values, launched] {
         if (name == "fault") {
             pending = CUDA_ERROR_ILLEGAL_ADDRESS;
             return;
@@ -81,7 +88,15 @@ static CUresult launch(CUfunction function, const unsigned sizes[7], unsigned co
             std::memcpy(out, values[i].data(), values[i].size());
             out += values[i].size();
         }
-    });
+    };
+    return CUDA_SUCCESS;
+}
+
+static CUresult launch(CUfunction function, const unsigned sizes[7], unsigned cooperative, CUstream stream,
+                       void** parameters) {
+    Operation operation;
+    CUresult found = prepare(function, sizes, cooperative, parameters, &operation);
+    return found == CUDA_SUCCESS ? put(stream, operation) : found;
 }
 
 #define DONE        \
@@ -149,7 +164,62 @@ API cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 }
 API cuGraphInstantiateWithParams(CUgraphExec* made, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
     params->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
-    return *made = new CUgraphExec_st{graph->operations}, CUDA_SUCCESS;
+    return *made = new CUgraphExec_st{graph->operations, graph->nodes, {}}, CUDA_SUCCESS;
+}
+API cuGraphCreate(CUgraph* graph, unsigned flags) {
+    return *graph = new CUgraph_st, flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+static CUresult add(CUgraphNode* made, CUgraph graph, const CUgraphNode* before, size_t count, Operation operation) {
+    *made = new CUgraphNode_st{[operation] { ++ticks, operation(); }, {before, before + count}};
+    return graph->nodes.push_back(*made), CUDA_SUCCESS;
+}
+static CUresult prepare_node(const CUDA_KERNEL_NODE_PARAMS* p, Operation* made) {
+    unsigned sizes[] = {p->gridDimX,  p->gridDimY,  p->gridDimZ,      p->blockDimX,
+                        p->blockDimY, p->blockDimZ, p->sharedMemBytes};
+    return prepare(p->func, sizes, 0, p->kernelParams, made);
+}
+API cuGraphAddKernelNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* before, size_t count,
+                         const CUDA_KERNEL_NODE_PARAMS* params) {
+    Operation operation;
+    CUresult found = prepare_node(params, &operation);
+    return found == CUDA_SUCCESS ? add(made, graph, before, count, operation) : found;
+}
+API cuGraphAddMemsetNode(CUgraphNode* made, CUgraph graph, const CUgraphNode* before, size_t count,
+                         const CUDA_MEMSET_NODE_PARAMS* p, CUcontext chosen) {
+    if (chosen == nullptr || p->elementSize != 1 || p->height != 1) return CUDA_ERROR_INVALID_VALUE;
+    void* to = reinterpret_cast<void*>(p->dst);
+    size_t bytes = p->width;
+    int value = static_cast<int>(p->value);
+    return add(made, graph, before, count, [=] { std::memset(to, value, bytes); });
+}
+API cuGraphInstantiate(CUgraphExec* made, CUgraph graph, unsigned long long flags) {
+    *made = new CUgraphExec_st{graph->operations, graph->nodes, {}};
+    return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+API cuGraphExecKernelNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+    return prepare_node(params, &graph->changed[node]);
+}
+// Of the nodes that can run, the one that was added last runs first.
+static void run_nodes(CUgraphExec graph) {
+    std::vector<CUgraphNode> waiting = graph->nodes;
+    auto is_waiting = [&](CUgraphNode node) {
+        for (CUgraphNode each : waiting)
+            if (each == node) return true;
+        return false;
+    };
+    while (!waiting.empty())
+        for (size_t i = waiting.size(); i-- > 0;) {
+            CUgraphNode node = waiting[i];
+            bool ready = true;
+            for (CUgraphNode each : node->before) ready = ready && !is_waiting(each);
+            if (!ready) continue;
+            waiting.erase(waiting.begin() + static_cast<long>(i));
+            if (graph->changed.count(node))
+                graph->changed[node]();
+            else
+                node->operation();
+            break;
+        }
 }
 // cuda.core attaches objects to a graph. Here they live until the process ends.
 API cuUserObjectCreate(CUuserObject* object, void*, CUhostFn, unsigned, unsigned) {
@@ -160,6 +230,7 @@ API cuGraphRetainUserObject(CUgraph, CUuserObject, unsigned, unsigned) DONE
 API cuGraphReleaseUserObject(CUgraph, CUuserObject, unsigned) DONE
 API cuGraphLaunch(CUgraphExec graph, CUstream) {
     for (Operation& each : graph->operations) each();
+    run_nodes(graph);
     return CUDA_SUCCESS;
 }
 API cuGraphExecDestroy(CUgraphExec graph) { return delete graph, CUDA_SUCCESS; }

@@ -7,6 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from ptxmotion.dsl import f32, i32
+from ptxmotion.dsl.image import Image, Options, lower, pipeline, point
+from ptxmotion.dsl.image import total as sum_of
+from ptxmotion.dsl.image.operators import Scratch
+from ptxmotion.dsl.image.streams.cuda_graph import CudaGraph
+from ptxmotion.dsl.image.streams.memory import bytes_of
+from ptxmotion.dsl.image.streams.planning import plan_execution
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, probe
 from ptxmotion.harness.machine import DeviceFailed
 
@@ -85,6 +92,56 @@ def check_events_and_graphs() -> None:
     assert launched(backend, out)[0] == 9
     assert backend.seconds_between(first, second) == 6e-3
     backend.destroy_graph(graph)
+
+
+def check_graphs_of_plans() -> None:
+    """Every kernel gets its arguments, in an order that the plan allows, and memory that must be zero is cleared."""
+
+    @point
+    def plus(a: f32, b: f32, number: i32) -> f32:
+        return a + b * f32(number)
+
+    @pipeline
+    def diamond(src: Image[f32], number: i32):  # pyright: ignore[reportUnknownParameterType, reportUnknownVariableType]
+        first = plus(src, src, number)
+        return plus(plus(first, src, 2), plus(first, first, number), 4), sum_of(f32)(first)
+
+    lowered = lower(diamond.graph(40, 3), "naive", Options())
+    plan = plan_execution(lowered, "branches")
+    backend = CudaBackend()
+    lines: dict[str, str] = {}
+    for launch in lowered.launches:
+        # A kernel of the fake driver writes to its first parameter, so a reduction gets none.
+        sizes = [8 if isinstance(each.value, Image) else 4 for each in launch.arguments]
+        words = map(str, sizes if isinstance(launch.arguments[0].value, Image) else [])
+        lines[launch.kernel.name] = " ".join(["kernel", launch.kernel.name, *words])
+    module = backend.load_cubin("\n".join([*lines.values(), ""]).encode())
+    functions = {name: module.kernel(name).handle for name in lowered.kernels}
+    images = (*lowered.graph.inputs, *lowered.buffers, *lowered.graph.outputs)
+    memory = {image: backend.allocate(max(bytes_of(image), 512)) for image in images}
+    for buffer in memory.values():
+        backend.fill(buffer, 7)
+    addresses = {image: buffer.pointer for image, buffer in memory.items()}
+    graph = CudaGraph(plan, functions, addresses, {"number": 5})
+    graph.launch(int(backend.stream.handle))
+    for launch in lowered.launches:
+        if len(launch.images(written=True)) == 1:
+            (image,) = launch.images(written=True)
+            x, y = launch.grid
+            assert launched(backend, memory[image])[:6] == [int(x), int(y), 1, *launch.block, 1], image
+    cleared = [image for image in lowered.buffers if isinstance(image, Scratch) and image.is_zero]
+    assert cleared and all(backend.read(memory[image], np.uint32, 1)[0] == 0 for image in cleared)
+    (first, *_) = lowered.launches
+    number = 8 + sum(2 if isinstance(each.value, Image) else 1 for each in first.arguments[1:]) - 1
+    assert [each.value for each in first.arguments][-1] is lowered.graph.scalars[0]
+    (image,) = first.images(written=True)
+    assert launched(backend, memory[image], number - 7)[number] == 5
+    other = backend.allocate(512)
+    graph.set({**addresses, image: other.pointer}, {"number": 6})
+    graph.launch(int(backend.stream.handle))
+    assert launched(backend, other, number - 7)[number] == 6
+    assert launched(backend, memory[image], number - 7)[number] == 5
+    graph.close()
 
 
 def fails(action: Callable[[], object], message: str) -> None:

@@ -52,7 +52,8 @@ def test_writing_a_benchmark(tmp_path: Path) -> None:
 
 
 def test_the_image_pipeline(tmp_path: Path) -> None:
-    assert unpack("images.md", tmp_path) == ["edges.py", "run_edges.py", "statistics_of_pixels.py", "groups.py"]
+    names = ["edges.py", "run_edges.py", "statistics_of_pixels.py", "groups.py", "laplacian_graph.py"]
+    assert unpack("images.md", tmp_path) == names
     search = os.pathsep.join([str(DOCS.parent / "typings"), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PTXMOTION_CACHE": str(tmp_path), "PYTHONPATH": search}
 
@@ -66,6 +67,7 @@ def test_the_image_pipeline(tmp_path: Path) -> None:
     share = np.float32((image > 200).sum()) / np.float32(image.size)
     expected = np.float32(image.sum()) / np.float32(image.size), share, np.bincount(image.ravel() // 16)
     assert " ".join(output("statistics_of_pixels.py")) == " ".join(str(each) for each in expected)
+    assert output("laplacian_graph.py")[0].startswith("execution: chain (estimates: stream ")
     lines = output("run_edges.py")
     assert lines[0] == "(20, 70) float32" and lines[-1] == "True"
     assert "  output threshold: f32 70 x 20 = point threshold(gradient, limit)" in lines

@@ -326,7 +326,6 @@ def test_the_graph_in_words() -> None:
     ]
     first, second = graph.nodes
     assert graph.internal == (first,) and graph.outputs == (second,) and graph.consumers(first) == (second,)
-    assert graph.last_uses() == {first: second}
 
 
 def test_operators_from_text() -> None:

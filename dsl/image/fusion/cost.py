@@ -1,11 +1,18 @@
 """A model of the time of groups on a GPU, and the choice of tiles by it.
 
-A kernel takes the time of a launch, and the larger one of two times: that of the bytes that it moves between global
-memory and the GPU, and that of its instructions. The instructions are those of results and of tiles: operations of all
-operators at all pixels that a thread computes, and loads. Pixels that one thread needs several times count once,
-because nvcc finds equal expressions. A tile is computed with its overlap.
+The time of a kernel is the sum of three parts. The first one is its node in a CUDA graph. The second one is the time of
+a single thread, which executes its instructions one after the other and waits for each; every kernel takes it once,
+because the last block begins late. The third one is the throughput: the blocks must be started and the bytes moved, and
+at the same time the instructions be issued. Both of these overlap, but not fully, so they are joined by a norm
+(`Machine.overlap`) and not by a maximum.
 
-The numbers of `Machine` are those of an H200. Times are estimates: they choose between plans, and are printed.
+Bytes come from the L2 cache if what the kernel moves fits there, because the kernel before has just written it, and
+from memory otherwise. Instructions are those of PTX, as the parser of this project counts them in kernels of nvcc. A
+division or a square root counts more, because it becomes several machine instructions. Pixels that one thread needs
+several times count once, because nvcc finds equal expressions. A tile is computed with its overlap.
+
+`Machine` has the numbers. They were fitted to half of the pipelines of docs/experiments/image_fusion.py, which also
+says how well they estimate the other half. Times are estimates: they choose between plans, and are printed.
 """
 
 from __future__ import annotations
@@ -20,65 +27,61 @@ from ..groups import Group, Reach, window_of
 from ..lowered import Options
 from ..operators import Image, Node
 from .benefit import Operations, operations_of
+from .machine import Machine
 
 __all__ = ["GroupCost", "Machine", "best_group", "cost_of"]
 
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """A GPU. Times are in seconds, rates in bytes or operations per second. ``fill`` are the threads that keep it busy,
-    and ``barrier`` the instructions that a thread could run while it waits at a barrier."""
-
-    launch: float = 1.5e-6
-    bytes_per_second: float = 4.2e12
-    #: Operations of single threads: 132 multiprocessors of 128 lanes at 1.7 GHz, of which half are reached.
-    operations_per_second: float = 1.4e13
-    #: How many operations a load, an operation of the SFU, and a check of an index take.
-    load: float = 4
-    sfu: float = 8
-    barrier: float = 40
-    fill: float = 132 * 1024
+#: PTX instructions: of a thread besides its pixels, of a pixel that is stored besides its value, of a load, of a pixel
+#: of a tile besides its value, and of an operation of the SFU. A load for a pixel of a tile takes more, because a loop
+#: computes these pixels one by one, and neighbours share no addresses.
+_THREAD, _STORE, _LOAD, _TILE, _SFU, _LOAD_FOR_TILE = 25, 3, 2, 60, 16, 5
 
 
 @dataclass(frozen=True, slots=True)
 class GroupCost:
-    """The estimate of a group: bytes that it moves, operations of all threads, and seconds."""
+    """The estimate of a group: bytes that it moves, instructions of all threads, and seconds. ``serial`` are the
+    seconds that do not depend on how many blocks there are."""
 
     bytes: float
-    operations: float
+    instructions: float
     seconds: float
+    serial: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.seconds * 1e6:.2f} us, {self.bytes / 1e6:.3g} MB, {self.operations / 1e6:.3g} M operations"
+        return f"{self.seconds * 1e6:.2f} us, {self.bytes / 1e6:.3g} MB, {self.instructions / 1e6:.3g} M instructions"
 
 
 def cost_of(group: Group, options: Options, machine: Machine) -> GroupCost:
     """The estimate of a group."""
     if any(node.operator.kind == "global" for node in group.nodes):
         moved = sum(_bytes(access.image) for node in group.nodes for access in node.accesses)
-        return GroupCost(moved, 0, machine.launch + moved / machine.bytes_per_second)
+        return GroupCost(moved, 0, machine.node + machine.moving(moved), machine.node)
     reaches = group.reaches(options)
     first = group.stored[0]
-    pixels = int(first.width) * int(first.height)
     tile_x, tile_y = group.tile
     threads = group.block[0] * group.block[1]
     blocks = -(-int(first.width) // tile_x) * -(-int(first.height) // tile_y)
-    operations = sum(_positions_cost(group, options, machine, node, group.pixels) for node in group.stored) * pixels
+    pixels = group.pixels[0] * group.pixels[1]
+    each = _THREAD + pixels * _STORE * len(group.stored) + _instructions(group, options, group.stored, group.pixels)
+    waits = 0.0
     shared = 0
     for node in group.tiled:
         if node not in reaches:
             continue
         width, height = group.tile_shape(reaches[node])
         # Every thread computes as many pixels of a tile as the one that computes most.
-        rounds = -(-width * height // threads) * threads
-        each = _positions_cost(group, options, machine, node, (1, 1)) + 2 * machine.load
-        operations += blocks * (rounds * each + threads * machine.barrier)
+        rounds = -(-width * height // threads)
+        each += rounds * (_TILE + _instructions(group, options, (node,), (1, 1), is_tile=True))
+        waits += rounds * machine.latency
         shared += width * height * t.size_of(node.pixel)
-    busy = min(1.0, blocks * threads / machine.fill)
     resident = min(1.0, (228 * 1024 // shared) * threads / 1024) if shared else 1.0
     moved = sum(_bytes(node) for node in group.stored) + sum(_bytes(image) for image in _inputs(group))
-    instructions = operations / (machine.operations_per_second * max(busy, 0.02) * max(resident, 0.1))
-    return GroupCost(moved, operations, machine.launch + max(moved / machine.bytes_per_second, instructions))
+    instructions = each * threads * blocks
+    issue = instructions / (machine.instructions_per_second * max(resident, 0.1))
+    serial = machine.node + each * machine.instruction + waits
+    moving = blocks * machine.block + machine.moving(moved)
+    power = machine.overlap
+    return GroupCost(moved, instructions, serial + (moving**power + issue**power) ** (1 / power), serial)
 
 
 def _bytes(image: Image[Any]) -> float:
@@ -90,42 +93,46 @@ def _inputs(group: Group) -> set[Image[Any]]:
     return {access.image for node in group.nodes for access in node.accesses if access.image not in inside}
 
 
-def _positions_cost(
-    group: Group, options: Options, machine: Machine, root: Node[Any], pixels: tuple[int, int]
+def _instructions(
+    group: Group, options: Options, roots: tuple[Node[Any], ...], pixels: tuple[int, int], *, is_tile: bool = False
 ) -> float:
-    """Operations for one pixel of a result or of a tile, if a thread computes ``pixels`` of them side by side."""
+    """Instructions for the values of ``pixels`` pixels, side by side, of the nodes ``roots``. ``is_tile``: they are
+    computed for a tile, and are not read from it."""
     inside = set(group.nodes)
     #: By image: how far it is needed around the pixels of the thread, and how often far accesses read it.
-    near: dict[Image[Any], Reach] = {root: Reach()}
+    near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
     far: dict[Image[Any], int] = {}
-    cost = 0.0
+    tiles = {node for node in group.tiled if not (is_tile and node in roots)}
+    computed: set[Image[Any]] = {node for node in group.nodes if node not in tiles}
+    load = _LOAD_FOR_TILE if is_tile else _LOAD
+    found = 0.0
     for node in reversed(group.nodes):
-        count = (_positions(near[node], pixels) if node in near else 0) + far.get(node, 0)
-        if not count or (node in group.tiled and node is not root):
+        count = (_positions(near[node], pixels) if node in near and node in computed else 0) + far.get(node, 0)
+        if not count:
             continue
-        cost += count * _weighted(operations_of(node), machine)
+        found += count * _weighted(operations_of(node))
         for access in node.accesses:
             window, (width, height) = window_of(access, node, options), access.extent.size
             is_far = window is None or node not in near
-            if is_far and access.image in inside and access.image not in (root,):
+            if is_far and access.image in inside:
                 far[access.image] = far.get(access.image, 0) + width * height * count
             elif is_far:
-                cost += count * width * height * machine.load
+                found += count * width * height * load
             elif window is not None:
                 reach = near[node].around(window)
                 near[access.image] = near[access.image].with_(reach) if access.image in near else reach
     for image, reach in near.items():
-        if image not in inside or (image in group.tiled and image is not root):
-            cost += _positions(reach, pixels) * machine.load
-    return cost / (pixels[0] * pixels[1])
+        if image not in computed:
+            found += _positions(reach, pixels) * load
+    return found
 
 
 def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
     return (pixels[0] + reach.left + reach.right) * (pixels[1] + reach.up + reach.down)
 
 
-def _weighted(operations: Operations, machine: Machine) -> float:
-    return operations.alu + machine.sfu * operations.sfu + 1
+def _weighted(operations: Operations) -> float:
+    return operations.alu + _SFU * operations.sfu
 
 
 # --- choice -------------------------------------------------------------------------------------------------------

@@ -45,7 +45,8 @@ class Problem:
     ``weights`` maps each edge (producer, consumer) to its positive weight. ``value_of`` gives the value of a block of
     several kernels, None if it is not legal; a single kernel has the value 0. ``reads`` and ``readers`` are, for each
     kernel, how many images it reads, and how many kernels read its image; a result of the pipeline counts as read once
-    more.
+    more. ``beside`` maps pairs of kernels (lower, higher) that do not need each other to the positive weight of fusing
+    them (horizontal fusion). These edges join blocks as the others do, and order nothing.
     """
 
     size: int
@@ -53,6 +54,7 @@ class Problem:
     value_of: Callable[[Block], float | None]
     reads: Sequence[int]
     readers: Sequence[int]
+    beside: Mapping[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
     #: By block: its value.
     _values: dict[Block, float | None] = field(default_factory=dict[Block, "float | None"], repr=False)
 
@@ -79,7 +81,7 @@ class Problem:
     def touch(self, block: Block, other: Block) -> bool:
         """Whether the blocks are the same or have an edge between them."""
         return block == other or any(
-            (a in block and b in other) or (a in other and b in block) for a, b in self.weights
+            (a in block and b in other) or (a in other and b in block) for a, b in (*self.weights, *self.beside)
         )
 
     def total(self, partition: Sequence[Block]) -> float | None:
@@ -161,7 +163,7 @@ def _cut(problem: Problem, block: Block) -> list[Block]:
     nx: Any = networkx
     graph = nx.Graph()
     graph.add_nodes_from(sorted(block))
-    for (first, second), weight in sorted(problem.weights.items()):
+    for (first, second), weight in sorted({**problem.beside, **problem.weights}.items()):
         if first in block and second in block:
             graph.add_edge(first, second, weight=weight)
     components = [frozenset[int](part) for part in nx.connected_components(graph)]

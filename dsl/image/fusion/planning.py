@@ -16,11 +16,12 @@ from ..groups import Group, Plan, groups_of
 from ..lowered import Lowered, Options
 from ..operators import Image, Node
 from .benefit import Constants, EdgeEstimate, edge_estimates
-from .cost import GroupCost, Machine, best_group
+from .cost import GroupCost, best_group
 from .legality import Limits, problem_of_block
+from .machine import Machine, machine_here
 from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
 
-__all__ = ["GroupProblem", "fused", "names_of", "plan_by_model", "searched", "thesis_problem"]
+__all__ = ["GroupProblem", "fused", "fused_horizontally", "names_of", "plan_by_model", "searched", "thesis_problem"]
 
 
 #: The most kernels of a group that the search considers, so that its time stays small.
@@ -31,6 +32,22 @@ def _numbers(graph: Graph) -> tuple[list[int], list[int]]:
     """For each node: how many images it reads, and how many nodes read it; an output counts as read once more."""
     reads = [len({access.image for access in node.accesses}) for node in graph.nodes]
     return reads, [len(graph.consumers(node)) + (node in graph.outputs) for node in graph.nodes]
+
+
+def _pairs_beside(graph: Graph) -> list[tuple[int, int]]:
+    """The pairs of operators that compute the same pixels, of which none needs the other one."""
+    number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
+    before: list[set[int]] = []
+    for node in graph.nodes:
+        direct = [number[access.image] for access in node.accesses if access.image in number]
+        before.append({*direct, *(other for at in direct for other in before[at])})
+    spaces = [(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in graph.nodes]
+    return [
+        (first, second)
+        for second in range(len(graph.nodes))
+        for first in range(second)
+        if spaces[first] == spaces[second] and first not in before[second]
+    ]
 
 
 def thesis_problem(
@@ -50,10 +67,13 @@ def thesis_problem(
 
 
 class GroupProblem:
-    """The search problem over groups of a graph."""
+    """The search problem over groups of a graph. ``horizontal``: operators of the same pixels that do not need each
+    other are joined by edges, too."""
 
-    def __init__(self, graph: Graph, options: Options, machine: Machine | None = None) -> None:
-        self.graph, self.options, self.machine = graph, options, machine or Machine()
+    def __init__(
+        self, graph: Graph, options: Options, machine: Machine | None = None, *, horizontal: bool = False
+    ) -> None:
+        self.graph, self.options, self.machine = graph, options, machine or machine_here()
         #: By block: the best group and its cost. None if there is no legal group.
         self._best: dict[Block, tuple[Group, GroupCost] | None] = {}
         number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
@@ -65,7 +85,14 @@ class GroupProblem:
         }
         #: By (producer, consumer): what fusing only these two saves, at least a small positive number, in microseconds.
         self.weights = {edge: max(self._value(frozenset(edge)) or 0.0, 1e-3) for edge in sorted(edges)}
-        self.problem = Problem(len(graph.nodes), self.weights, self._value, *_numbers(graph))
+        #: By two operators that compute the same pixels and do not need each other: what one kernel for both saves, in
+        #: microseconds. Pairs for which it saves nothing are left out. Empty unless ``horizontal``.
+        self.beside = {
+            pair: saved
+            for pair in (_pairs_beside(graph) if horizontal else ())
+            if (saved := self._value(frozenset(pair)))
+        }
+        self.problem = Problem(len(graph.nodes), self.weights, self._value, *_numbers(graph), self.beside)
 
     def best(self, block: Block) -> tuple[Group, GroupCost] | None:
         """The best group of a block, and its cost. None if no kernel can compute it."""
@@ -89,13 +116,14 @@ class GroupProblem:
         return saved if saved > 0 else None
 
     def lines(self) -> list[str]:
-        """The estimate of each edge."""
+        """The estimate of each edge, and of each pair of operators that could be fused beside each other (``|``)."""
         names = [node.name for node in self.graph.nodes]
         found: list[str] = []
         for first, second in self.weights:
             value = self._value(frozenset([first, second]))
             word = "not fused alone" if value is None else f"saves {value:.2f} us"
             found.append(f"{names[first]} -> {names[second]}: {word}")
+        found += [f"{names[a]} | {names[b]}: saves {saved:.2f} us" for (a, b), saved in self.beside.items()]
         return found
 
     def plan(self, partition: Partition) -> Plan:
@@ -120,18 +148,23 @@ def searched(problem: Problem) -> Partition:
     singles = tuple(frozenset([at]) for at in range(problem.size))
     starts = [min_cut(problem), along_edges(problem), singles]
     if problem.size <= MOST_EXHAUSTIVE:
-        for pair in map(frozenset[int], problem.weights):
+        for pair in map(frozenset[int], (*problem.weights, *problem.beside)):
             start = (pair, *(single for single in singles if not single <= pair))
             starts += [start] if problem.total(start) is not None else []
     return improved(problem, starts)
 
 
-def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None) -> Plan:
+def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None, *, horizontal: bool = False) -> Plan:
     """The plan with the least estimated time that the search finds."""
-    problem = GroupProblem(graph, options, machine)
+    problem = GroupProblem(graph, options, machine, horizontal=horizontal)
     return problem.plan(searched(problem.problem))
 
 
 def fused(graph: Graph, options: Options) -> Lowered:
     """One kernel for each group of `plan_by_model`."""
     return lower_plan(plan_by_model(graph, options), options, "fused")
+
+
+def fused_horizontally(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each group of `plan_by_model` with horizontal fusion."""
+    return lower_plan(plan_by_model(graph, options, horizontal=True), options, "fused+h")

@@ -1,0 +1,94 @@
+"""The numbers of a GPU that estimates use.
+
+The defaults are those of an NVIDIA H200. `Machine.measured` takes what ``doctor --calibrate`` measured on another one:
+the time of a node of a graph, the bandwidth of a copy, and the number of multiprocessors. The rest is scaled with the
+number of multiprocessors, or kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ....cache import cache_folder
+from ...errors import DslError
+
+__all__ = ["H200", "Machine", "machine_here"]
+
+#: The bandwidth of a copy in the memory of an H200, in bytes per second, and its multiprocessors.
+_COPY, _MULTIPROCESSORS = 4.1e12, 132
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A GPU. Times are in seconds.
+
+    ``node``: a kernel of a CUDA graph that does nothing. ``launch``: a launch in a stream, by the host. ``event``: how
+    much later a kernel of a graph begins that waits for another branch. ``block``: the start of a block.
+    ``instruction``: one instruction of a thread that runs alone. ``latency``: a round of a loop that fills a tile,
+    besides its instructions.
+
+    ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
+    cache. ``overlap``: the power of the norm that joins the times of bytes and of instructions.
+    """
+
+    name: str = "built-in numbers of an H200"
+    node: float = 0.52e-6
+    launch: float = 3.5e-6
+    event: float = 0.7e-6
+    block: float = 0.18e-9
+    instruction: float = 7.1e-9
+    latency: float = 0.15e-6
+    memory: float = 3.6e12
+    l2: float = 5.5e12
+    l2_bytes: float = 40e6
+    #: 128 lanes of each multiprocessor at 1.98 GHz, of which 90 % are reached.
+    instructions_per_second: float = 0.9 * 128 * 1.98e9 * _MULTIPROCESSORS
+    overlap: float = 2.3
+    multiprocessors: int = _MULTIPROCESSORS
+
+    def moving(self, count: float) -> float:
+        """Seconds for moving bytes. Between once and twice the size of the cache, a part of them stays there."""
+        kept = min(1.0, max(0.0, 2 - count / self.l2_bytes))
+        return count * (kept / self.l2 + (1 - kept) / self.memory)
+
+    @staticmethod
+    def measured(costs: Mapping[str, object]) -> Machine:
+        """The numbers of a GPU by the costs that ``doctor --calibrate`` wrote. Raises `ValueError` if one is missing or
+        no positive number."""
+        values: dict[str, float] = {}
+        for name in ("graph_node", "launch", "bandwidth", "multiprocessors"):
+            value = costs.get(name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+                raise ValueError(f"{name} is {value!r}")
+            values[name] = value
+        share = values["multiprocessors"] / _MULTIPROCESSORS
+        return Machine(
+            name=str(costs.get("machine", "a GPU")),
+            node=values["graph_node"],
+            launch=values["launch"],
+            memory=H200.memory / _COPY * values["bandwidth"],
+            l2=H200.l2 * share,
+            l2_bytes=H200.l2_bytes * share,
+            block=H200.block / share,
+            instructions_per_second=H200.instructions_per_second * share,
+            multiprocessors=int(values["multiprocessors"]),
+        )
+
+
+H200 = Machine()
+
+
+def machine_here() -> Machine:
+    """The numbers that ``doctor --calibrate`` measured on this computer, or those of an H200 if it has not run. Raises
+    `DslError` for a broken file."""
+    folder = cache_folder()
+    path = folder / "machine-costs.json" if folder is not None else None
+    if path is None or not path.is_file():
+        return H200
+    try:
+        return Machine.measured(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, AttributeError) as error:
+        message = f"{path} is no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
+        raise DslError(message) from error

@@ -1,0 +1,56 @@
+"""A plan as a CUDA graph over arrays of PyTorch, CuPy and others, which stay where they are.
+
+The graph keeps its buffers between launches, as arrays of the same library. The addresses of inputs and outputs are
+set before each launch. Launches of one graph never run at a time, so these buffers are used by one launch only.
+
+Requires: the device of the arrays is the current one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from ..arrays import address_of, bytes_like
+from ..operators import Image
+from .cuda_graph import CudaGraph
+from .planning import ExecutionPlan
+
+__all__ = ["ArrayGraph"]
+
+
+class ArrayGraph:
+    """The graph. ``ptx`` has the PTX of each kernel by its name; ``like`` is an array of the library."""
+
+    def __init__(self, plan: ExecutionPlan, ptx: Mapping[str, str], like: Any) -> None:
+        from ....harness.arm_code import arch_on
+        from ....harness.cuda import require_driver
+        from ....toolchain.cubin_cache import assemble_kept
+
+        plan.check()
+        self.plan, self.driver = plan, require_driver()
+        core = importlib.import_module("cuda.core")
+        major, minor = core.Device().compute_capability
+        #: The loaded kernels. They must live as long as the graph.
+        self.kernels: list[Any] = []
+        self.functions: dict[str, Any] = {}
+        for name, kernel in plan.lowered.kernels.items():
+            text = ptx[name]
+            code = core.ObjectCode.from_cubin(assemble_kept(text, arch_on(text, 10 * major + minor)).cubin)
+            found = code.get_kernel(kernel.entry(text))
+            status, self.functions[name] = self.driver.cuKernelGetFunction(found.handle)
+            assert status == self.driver.CUresult.CUDA_SUCCESS, status
+            self.kernels += [code, found]
+        self.slots = [bytes_like(like, size, is_zero=False) for size in plan.sharing.slots]
+        self.buffers = {image: address_of(self.slots[slot]) for image, slot in plan.sharing.slot_of.items()}
+        self._graph: CudaGraph | None = None
+
+    def launch(self, arrays: Mapping[Image[Any], Any], numbers: Mapping[str, Any], stream: int) -> None:
+        """Launch the graph for these inputs and outputs."""
+        addresses = {**self.buffers, **{image: address_of(array) for image, array in arrays.items()}}
+        if self._graph is None:
+            self._graph = CudaGraph(self.plan, self.functions, addresses, numbers)
+        else:
+            self._graph.set(addresses, numbers)
+        self._graph.launch(stream)

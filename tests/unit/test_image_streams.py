@@ -1,0 +1,238 @@
+"""Plans of launches: dependences, buffers that share memory, the model of streams, and runs of plans."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.cli import main
+from ptxmotion.dsl import DslError, f32
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline, point, total
+from ptxmotion.dsl.image.fusion.machine import H200, Machine, machine_here
+from ptxmotion.dsl.image.streams.dependences import ancestors, dependences, reduced, steps_of
+from ptxmotion.dsl.image.streams.memory import problems, share, unshared
+from ptxmotion.dsl.image.streams.model import KernelTime, graph_time, serial_edges, stream_time
+from ptxmotion.dsl.image.streams.planning import MODES, by_threads, plan_execution
+from ptxmotion.emulator.backend import EmulatorBackend
+
+
+@point
+def half(a: f32) -> f32:
+    return a * 0.5
+
+
+@point
+def both(a: f32, b: f32) -> f32:
+    return a + b
+
+
+@local((3, 3))
+def right(src: Window[f32]) -> f32:
+    return src[1, 0]
+
+
+@pipeline
+def diamond(src: Image[f32]) -> Image[f32]:
+    first = half(src)
+    return both(right(Accessor(first, Boundary.CLAMP)), half(half(first)))
+
+
+@pipeline
+def summed(src: Image[f32]) -> tuple[Image[f32], Image[f32]]:  # pyright: ignore[reportUnknownParameterType]
+    first = half(src)
+    return half(first), total(f32)(first)
+
+
+def test_dependences_are_those_of_the_images() -> None:
+    lowered = lower(diamond.graph(40, 8), "naive")
+    steps = steps_of(lowered)
+    assert [step.name for step in steps] == ["half_kernel", "right_kernel", "half_kernel", "half_kernel", "both_kernel"]
+    assert dependences(steps) == {(0, 1), (0, 2), (2, 3), (1, 4), (3, 4)}
+
+
+def test_memory_that_must_be_zero_is_cleared_before_its_launch() -> None:
+    steps = steps_of(lower(summed.graph(40, 8), "naive"))
+    names = [step.name for step in steps]
+    cleared = next(number for number, name in enumerate(names) if name.startswith("zero "))
+    launched = next(n for n, step in enumerate(steps) if step.launch is not None and len(step.writes) > 1)
+    assert (cleared, launched) in dependences(steps)
+    assert not any(second == cleared for _, second in dependences(steps))
+
+
+def test_edges_that_follow_from_others_are_left_out() -> None:
+    assert reduced(4, {(0, 1), (1, 2), (0, 2), (0, 3), (2, 3)}) == {(0, 1), (1, 2), (2, 3)}
+    assert ancestors(4, {(0, 1), (1, 3)}) == [set(), {0}, set(), {0, 1}]
+
+
+def test_buffers_are_used_again_where_the_order_is_fixed() -> None:
+    """Steps 1 and 2 may run at a time, so the image of 0 is alive until both have ended."""
+    lowered = lower(diamond.graph(40, 8), "naive")
+    steps = steps_of(lowered)
+    edges = dependences(steps)
+    free = share(lowered, steps, edges)
+    assert len(free.slots) == 4 and not free.added, "no order is fixed between the branches"
+    any_edge = share(lowered, steps, edges, lambda before, more: True)
+    assert len(any_edge.slots) == 3 and any_edge.added == {(1, 3)}
+    assert not list(problems(steps, any_edge))
+    own = unshared(lowered, edges)
+    assert len(own.slots) == 4 == len(lowered.buffers)
+    (problem, *_) = problems(steps, type(own)(any_edge.slots, any_edge.slot_of, edges))
+    assert problem == "right_kernel and half_kernel use the same memory in no fixed order"
+    small = type(own)((8, *own.slots[1:]), own.slot_of, edges)
+    assert "needs 1280 bytes, and its buffer has 8" in next(problems(steps, small))
+
+
+# --- model --------------------------------------------------------------------------------------------------------
+
+#: 10 multiprocessors, and times that are easy to add.
+SMALL = Machine(node=1.0, launch=10.0, event=3.0, multiprocessors=10)
+
+
+def test_waves_and_tails() -> None:
+    """Equations 4.1 and 4.3 to 4.5: 6 blocks on each of 10 multiprocessors are a wave of 60."""
+    kernel = KernelTime(8.0, 150, 6)
+    assert (kernel.wave(SMALL), kernel.waves(SMALL), kernel.tail(SMALL), kernel.share(SMALL)) == (60, 3, 0.5, 1.0)
+    small = KernelTime(8.0, 15, 6)
+    assert (small.waves(SMALL), small.share(SMALL)) == (1, 0.25)
+
+
+def test_a_stream_waits_for_the_host_or_for_the_kernel_before() -> None:
+    short, long = KernelTime(2.0, 60, 6), KernelTime(50.0, 60, 6)
+    assert stream_time([short, short, short], SMALL) == 32.0, "three launches, and the last kernel"
+    assert stream_time([long, short, short], SMALL) == 60.0 + 3.0 + 3.0
+
+
+def test_small_kernels_run_at_a_time_and_large_ones_share_the_machine() -> None:
+    def seconds(*kernels: KernelTime, edges: Any) -> float:
+        return graph_time(kernels, edges, SMALL).seconds
+
+    quarter, whole = KernelTime(8.0, 15, 6), KernelTime(8.0, 600, 6)
+    assert seconds(quarter, quarter, edges=[]) == 1.0 + 8.0
+    assert seconds(whole, whole, edges=[]) == pytest.approx(1.0 + 16.0)
+    assert seconds(quarter, quarter, edges=serial_edges(2)) == 2 * (1.0 + 8.0)
+    # The branch that begins second, and the kernel that waits for two, wait for an event.
+    fork = graph_time([quarter] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], SMALL)
+    assert fork.begins == (1.0, 10.0, 13.0, 25.0) and fork.seconds == 33.0
+    assert fork.overlapped == 5.0
+    assert seconds(quarter, quarter, quarter, quarter, edges=serial_edges(4)) == 36.0
+
+
+def test_the_model_picks_a_chain_for_kernels_in_a_row_and_branches_for_small_branches() -> None:
+    @pipeline
+    def row(src: Image[f32]) -> Image[f32]:
+        for _ in range(4):
+            src = half(src)
+        return src
+
+    @pipeline
+    def wide(src: Image[f32]) -> Image[f32]:
+        ends: list[Image[f32]] = []
+        for _ in range(4):
+            image: Image[f32] = src
+            for _ in range(6):
+                image = half(image)
+            ends.append(image)
+        return both(both(ends[0], ends[1]), both(ends[2], ends[3]))
+
+    plan = plan_execution(lower(row.graph(256, 256)), "auto")
+    assert plan.mode == "chain" and plan.estimates["stream"] > plan.estimates["chain"]
+    assert len(plan.sharing.slots) == 2, "two buffers take turns"
+    small = plan_execution(lower(wide.graph(64, 64)), "auto")
+    assert small.mode == "branches" and small.timeline.overlapped > 0
+    assert small.estimates["branches"] < 0.5 * small.estimates["chain"]
+    large = plan_execution(lower(wide.graph(4096, 4096)), "graph")
+    assert large.estimates["chain"] == pytest.approx(large.estimates["branches"], rel=0.1)
+
+
+def test_a_reused_buffer_is_part_of_the_estimate() -> None:
+    """Sharing that would make a branch wait is refused, and sharing that costs nothing is taken."""
+
+    @pipeline
+    def wide(src: Image[f32]) -> Image[f32]:
+        first, second = (half(half(half(half(each)))) for each in (half(src), both(src, src)))
+        return both(first, second)
+
+    plan = plan_execution(lower(wide.graph(64, 64)), "branches", machine=Machine(event=0))
+    least = plan_execution(lower(wide.graph(64, 64)), "chain")
+    assert len(least.sharing.slots) < len(plan.sharing.slots) < len(plan.sharing.slot_of)
+    own = graph_time(plan.kernels, dependences(plan.steps), plan.machine).seconds
+    assert plan.timeline.seconds <= own * 1.005
+
+
+def test_the_text_of_a_plan() -> None:
+    plan = plan_execution(lower(diamond.graph(64, 64)), "branches", machine=H200)
+    text = str(plan)
+    assert text.startswith("execution: branches (estimates: ")
+    assert "3: half_kernel, after 1, 2 (1 for memory); " in text and "0: half_kernel, at once; 0.52 to " in text
+    assert "built-in numbers of an H200" in text and "buffers: " in text
+    with pytest.raises(DslError, match="there is no execution 'fast'; there are stream, graph, auto"):
+        plan_execution(plan.lowered, "fast")
+
+
+def test_blocks_by_threads() -> None:
+    (launch, *_) = lower(diamond.graph(64, 64)).launches
+    assert by_threads(launch) == 8
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("execution", ["graph", "auto", "stream"])
+@pytest.mark.parametrize("lowering", ["naive", "fused"])
+def test_executions_compute_the_same(execution: str, lowering: str) -> None:
+    image = np.random.default_rng(0).random((9, 40), np.float32)
+    moved = np.concatenate([image[:, 1:], image[:, -1:]], axis=1)
+    compiled = diamond.compile((9, 40), lowering=lowering, execution=execution)
+    backend = EmulatorBackend()
+    for _ in range(2):
+        assert np.array_equal(compiled(image, backend=backend), moved * np.float32(0.5) + image * np.float32(0.125))
+    assert backend.findings == []
+
+
+def test_several_backends_and_results() -> None:
+    compiled = summed.compile((9, 40), execution="auto")
+    image = np.random.default_rng(0).integers(0, 9, (9, 40)).astype(np.float32)
+    for _ in range(2):
+        made, whole = compiled(image, backend=EmulatorBackend())
+        assert np.array_equal(made, image / 4) and whole[0, 0] == image.sum() / 2
+    with pytest.raises(DslError, match=r"there is no execution 'grap' \(did you mean 'graph'\?\)"):
+        summed.compile((9, 40), execution="grap")
+
+
+def test_image_show_prints_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["image", "show", "gradients", "--size=64x64", "--lowering=fused", "--execution=auto"]
+    assert main(words) == 0
+    shown = capfd.readouterr().out
+    assert "execution: " in shown and "waves, tail" in shown and "estimates: stream " in shown
+    assert main(["image", "show", "gradients", "--size=64x64"]) == 0
+    assert "execution" not in capfd.readouterr().out
+
+
+# --- numbers of the machine ---------------------------------------------------------------------------------------
+
+
+def test_calibrated_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
+    assert machine_here() is H200
+    costs = {"machine": "GPU X", "graph_node": 1e-6, "launch": 5e-6, "bandwidth": 1e12, "multiprocessors": 66}
+    file = tmp_path / "machine-costs.json"
+    file.write_text(str({**costs}).replace("'", '"'))
+    found = machine_here()
+    assert (found.name, found.node, found.launch, found.multiprocessors) == ("GPU X", 1e-6, 5e-6, 66)
+    assert found.memory == pytest.approx(H200.memory / 4.1) and found.l2 == pytest.approx(H200.l2 / 2)
+    assert found.instructions_per_second == pytest.approx(H200.instructions_per_second / 2)
+    for broken in ("{", "[]", str({**costs, "bandwidth": -1}).replace("'", '"')):
+        file.write_text(broken)
+        with pytest.raises(DslError, match="is no calibration"):
+            machine_here()
+
+
+def test_bytes_that_fit_in_the_cache_are_faster() -> None:
+    small, large = H200.l2_bytes, 4 * H200.l2_bytes
+    assert H200.moving(small) == pytest.approx(small / H200.l2)
+    assert H200.moving(large) == pytest.approx(large / H200.memory)
+    assert H200.moving(1.5 * small) == pytest.approx(0.75 * small * (1 / H200.l2 + 1 / H200.memory))
+
+
+def test_all_modes_are_estimated() -> None:
+    assert set(plan_execution(lower(diamond.graph(64, 64))).estimates) == set(MODES)
