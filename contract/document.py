@@ -359,7 +359,7 @@ def _validate(document: Any) -> None:
 
 def _tunings_of(document: Any) -> Iterator[Any]:
     """The versions of all tunings of a document that may have any form."""
-    kernels = document.get("kernels") if isinstance(document, dict) else None
+    kernels = cast("dict[str, Any]", document).get("kernels") if isinstance(document, dict) else None
     for kernel in cast("dict[str, Any]", kernels).values() if isinstance(kernels, dict) else ():
         tunings = cast("dict[str, Any]", kernel).get("tunings") if isinstance(kernel, dict) else None
         for each in cast("list[Any]", tunings) if isinstance(tunings, list) else ():

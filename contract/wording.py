@@ -110,8 +110,8 @@ def kernel_words(kernel: KernelContract, source_name: Callable[[str], str] = str
 def _tuning_words(tuning: Tuning) -> list[str]:
     """What was measured on one machine."""
     machine = tuning.machine
-    title = f"  tuned on {machine.gpu}, {machine.multiprocessors} multiprocessors, driver {tuning.driver}, {tuning.date}"
-    lines = [title]
+    where = f"{machine.gpu}, {machine.multiprocessors} multiprocessors"
+    lines = [f"  tuned on {where}, driver {tuning.driver}, {tuning.date}"]
     for each in tuning.classes:
         measured = ", ".join(f"{entry} {speedup:.3f}" for entry, speedup in each.speedups.items()) or "no version"
         taken = ", ".join(each.preferred) or "the kernel itself"
