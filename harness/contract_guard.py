@@ -111,7 +111,8 @@ class ContractGuard:
         self.taken[kernel.name, description] += 1
         self.inner.launch(handle, grid, block, shared, args)
 
-    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+    def facts(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Launch:
+        """The facts of a launch that the conditions of a contract read."""
         contract = cast("KernelContract", kernel.contract)
         arguments: list[int | bytes | None] = []
         extents: dict[int, Extent | None] = {}
@@ -125,9 +126,12 @@ class ContractGuard:
                 arguments.append(parameter.value(raw))
             else:
                 arguments.append(None)
-        launch = Launch(
-            tuple(arguments), grid, block, shared, extents, self._warps_per_scheduler(kernel, grid, block, shared)
-        )
+        warps = self._warps_per_scheduler(kernel, grid, block, shared)
+        return Launch(tuple(arguments), grid, block, shared, extents, warps)
+
+    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+        contract = cast("KernelContract", kernel.contract)
+        launch = self.facts(kernel, grid, block, shared, args)
         for version in contract.versions:
             is_plain = version.launch is None and _is_preferred(version, launch)
             if is_plain and all(holds(each, launch) for each in version.requires):

@@ -220,7 +220,7 @@ def test_the_command_on_recorded_launches(
     assert main(["contract", "show", str(contract)]) == 0
     shown = capsys.readouterr().out
     assert "tuned on NVIDIA Fake, 4 multiprocessors, driver 580.1, 20" in shown
-    assert "1 to 3 threads: add__ptxmotion_1 (speedups: add__ptxmotion_1 2.0" in shown
+    assert "1 to 3 threads: add__ptxmotion_1 (speedups: add__ptxmotion_1 " in shown
     variant = parse_variant(f"tuned:{folder}")
     with Variants() as variants:
         made = variants.modules(variant, {"add": PTX})
