@@ -7,6 +7,9 @@
    that is expected to be faster than the version before, or than the kernel, in launches with few warps per scheduler
    becomes a version in front of it (`cost.preferred_warps`; without figures of the machine code, `cost.is_better`). It
    also requires that the ranges of the hoisted loads are inside (`inside`).
+3. *Aligned*: the passes run under the promise that pointers and integers are multiples of small powers of two, so that
+   adjacent loads become vector loads. A result that the gate finds better than the version for disjoint buffers, or
+   than the kernel, becomes a version between the two others (`alignment`).
 
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..analysis.manager import Facts
@@ -31,9 +35,10 @@ from ..cost import Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
+from .alignment import aligned_promise, alignment_conditions, needed_alignments
 from .disjointness import by_allocation, by_ranges
 from .inside import inside_buffers
-from .pairs import Pair, needed_pairs, promise_of
+from .pairs import Pair, needed_pairs, promise_of, transformed
 
 if TYPE_CHECKING:
     from ..transforms.passes import Pass
@@ -144,11 +149,42 @@ class VersionSearch:
             candidate, reason = self._disjoint(name, kernel, pairs[name])
             found[name] = replace(found[name], candidates=(candidate,) if candidate else (), reason=reason)
         for name in self._given:
-            candidate, reason = self._inside(name, found[name].candidates)
+            disjoint = found[name].candidates
+            aligned = self._aligned(name, found[name].pointers, disjoint)
+            if aligned is not None:
+                found[name] = replace(found[name], candidates=(aligned, *disjoint))
+            candidate, reason = self._inside(name, disjoint)
             if candidate is not None:
                 found[name] = replace(found[name], candidates=(candidate, *found[name].candidates))
             found[name] = replace(found[name], not_inside=reason)
         return found
+
+    def _aligned(self, name: str, pointers: frozenset[str], disjoint: tuple[Candidate, ...]) -> Candidate | None:
+        """The version with vector loads. ``disjoint``: the version that it extends."""
+        given = self._given[name]
+        pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
+        everything = aligned_promise(promise_of(name, pairs), given, pointers)
+        before = disjoint[0].kernel if disjoint else self._module.kernel(name)
+        if not everything.aligned or not self._has_vectors(name, everything):
+            return None
+        promise = needed_alignments(everything, partial(transformed, self._transform, self._module, given))
+        kernel = self._optimized([name], promise, self._transform.passes)[name]
+        reason, gained, _ = self._judged(name, before, kernel)
+        if reason or not promise.aligned:
+            return None
+        numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
+        conditions = alignment_conditions(promise, numbers)
+        alternatives = disjoint[0].requires if disjoint else {"": ()}
+        requires = {
+            f"{what}{', ' if what else ''}aligned": (*others, *conditions) for what, others in alternatives.items()
+        }
+        return Candidate(kernel, requires, pairs, gained)
+
+    def _has_vectors(self, name: str, promise: Promise) -> bool:
+        """Whether a promise of alignment changes what the passes make of a kernel."""
+        given, without = self._given[name], replace(promise, aligned=frozenset())
+        texts = [transformed(self._transform, self._module, given, each) for each in (promise, without)]
+        return texts[0] != texts[1]
 
     def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
         """The entries as they were given, optimized under a promise, by name."""
