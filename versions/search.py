@@ -9,7 +9,8 @@
    also requires that the ranges of the hoisted loads are inside (`inside`).
 3. *Aligned*: the passes run under the promise that pointers and integers are multiples of small powers of two, so that
    adjacent loads become vector loads. A result that the gate finds better than the version for disjoint buffers, or
-   than the kernel, becomes a version between the two others (`alignment`).
+   than the kernel, becomes a version between the two others (`alignment`). If loads are hoisted under this promise,
+   too, the result becomes the first version, and the one with vector loads precedes that of step 2.
 
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
@@ -73,14 +74,16 @@ Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
 @dataclass(frozen=True)
 class Candidate:
     """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
-    valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint. ``gain``: what the gate
-    found, in words. ``prefer_when``: when it is expected to be faster; None means always."""
+    valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint, ``aligned`` is assumed of
+    parameters (`Promise.aligned`). ``gain``: what the gate found, in words. ``prefer_when``: when it is expected to be
+    faster; None means always."""
 
     kernel: Kernel
     requires: Mapping[str, tuple[Condition, ...]]
     pairs: frozenset[Pair]
     gain: str = ""
     prefer_when: Expression | None = None
+    aligned: frozenset[tuple[str, str, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,13 @@ class VersionSearch:
         for name in self._given:
             disjoint = found[name].candidates
             aligned = self._aligned(name, found[name].pointers, disjoint)
-            if aligned is not None:
-                found[name] = replace(found[name], candidates=(aligned, *disjoint))
             candidate, reason = self._inside(name, disjoint)
-            if candidate is not None:
-                found[name] = replace(found[name], candidates=(candidate, *found[name].candidates))
-            found[name] = replace(found[name], not_inside=reason)
+            inside = () if candidate is None else (candidate,)
+            candidates = (*inside, *disjoint)
+            if aligned is not None:
+                both, _ = self._inside(name, (aligned,))
+                candidates = (*inside, aligned, *disjoint) if both is None else (both, aligned, *inside, *disjoint)
+            found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
 
     def _aligned(self, name: str, pointers: frozenset[str], disjoint: tuple[Candidate, ...]) -> Candidate | None:
@@ -178,7 +182,7 @@ class VersionSearch:
         requires = {
             f"{what}{', ' if what else ''}aligned": (*others, *conditions) for what, others in alternatives.items()
         }
-        return Candidate(kernel, requires, pairs, gained)
+        return Candidate(kernel, requires, pairs, gained, aligned=promise.aligned)
 
     def _has_vectors(self, name: str, promise: Promise) -> bool:
         """Whether a promise of alignment changes what the passes make of a kernel."""
@@ -216,14 +220,15 @@ class VersionSearch:
         return Candidate(kernel, requires, pairs, gained), ""
 
     def _inside(self, name: str, disjoint: tuple[Candidate, ...]) -> tuple[Candidate | None, str]:
-        """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it
-        extends."""
+        """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it extends,
+        for disjoint or aligned buffers."""
         base, given = self._module.kernel(name), self._given[name]
         if len(given.blocks) < 2:
             return None, "unchanged"
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
         assumed = Assumptions()
-        promise = replace(promise_of(name, pairs), inside=assumed)
+        aligned = disjoint[0].aligned if disjoint else frozenset[tuple[str, str, int]]()
+        promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         before = disjoint[0].kernel if disjoint else base
         reason, gained, warps = self._judged(name, before, kernel, hoists=True)

@@ -144,7 +144,21 @@ class _Writer:
             total = self.word(f"mad.lo.s32 {{}}, {total}, {number + 2}, {value}")
             if rng.random() < 0.1:
                 self.store(into, where, total)
+        if rng.random() < 0.4:
+            total = self.beside(of, place, first + (rng.choice([-1, *numbers, len(numbers)])) * size, total)
         self.store(into, where, total)
+
+    def beside(self, of: str, place: str, offset: int, value: str) -> str:
+        """A load beside others, which a branch decides about."""
+        predicate, behind, result = self.fresh("p"), self.fresh("L"), self.fresh("r")
+        self.emit(f"mov.u32 {result}, {value}")
+        self.emit(f"and.b32 {value}, {value}, 1")
+        self.emit(f"setp.eq.s32 {predicate}, {value}, 0")
+        self.emit(f"@{predicate} bra {behind}")
+        more = self.load(of, place, offset)
+        self.emit(f"add.s32 {result}, {result}, {more}")
+        self.place(behind)
+        return result
 
     def predicated(self) -> None:
         pointer = self.rng.choice(POINTERS)

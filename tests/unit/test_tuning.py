@@ -13,6 +13,7 @@ from fake_gpu import FAKE, fake_gpu
 from ptxmotion.cli import main
 from ptxmotion.contract import ContractError, LaunchClass, TunedMachine, Tuning, loads
 from ptxmotion.harness.launch_work import LaunchWork, observe, snapshots
+from ptxmotion.harness.machine import Machine
 from ptxmotion.harness.protocol import Plan
 from ptxmotion.harness.workload import Arm
 from ptxmotion.programs import tuning, tuning_hosts
@@ -199,8 +200,10 @@ def test_recorded_launches_can_be_kept_in_a_file() -> None:
 
 
 def on_fake(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float]) -> None:
-    chosen = fake_gpu(seconds), 1, "fake: chosen by the test"
-    monkeypatch.setattr("ptxmotion.harness.machine.choose", lambda *_: chosen)
+    def chosen(wanted: str, require_gpu: bool = False) -> tuple[Machine, int, str]:
+        return fake_gpu(seconds), 1, "fake: chosen by the test"
+
+    monkeypatch.setattr("ptxmotion.harness.machine.choose", chosen)
 
 
 def test_the_command_on_recorded_launches(
@@ -271,7 +274,7 @@ def test_tunings_that_are_refused() -> None:
 
     assert refused({"tuning_version": 2}) == "tuning_version is 2; this ptxmotion reads 1"
     assert "overlaps" in refused({"classes": [{"threads": [4, 3], "preferred": [], "speedups": {}}]})
-    one = {"threads": [1, 3], "preferred": [], "speedups": {}}
+    one: dict[str, Any] = {"threads": [1, 3], "preferred": [], "speedups": {}}
     assert "overlaps" in refused({"classes": [one, one]})
     assert "'add'" in refused({"classes": [{**one, "preferred": ["add"]}]})
     assert "'other'" in refused({"classes": [{**one, "speedups": {"other": 1.0}}]})

@@ -564,8 +564,63 @@ def test_vector_loads_compute_the_same(n: int, offset: int, is_allowed: bool) ->
         arguments += [n.to_bytes(4, "little"), bytes(4)]
         if entry != "rows" and not is_allowed:
             with pytest.raises(EmulatorFault, match="misaligned"):
-                loaded.launch_bytes(loaded.entry(entry), (1, 1, 1), (3, 1, 1), arguments, 0, Options(True, False, False))
+                loaded.launch_bytes(
+                    loaded.entry(entry), (1, 1, 1), (3, 1, 1), arguments, 0, Options(True, False, False)
+                )
             continue
         loaded.launch_bytes(loaded.entry(entry), (1, 1, 1), (3, 1, 1), arguments, 0, Options(True, False, False))
         values[:] = out.bytes[:12].view(np.uint32)
     assert not is_allowed or np.array_equal(*y.values())
+
+
+#: ``y[i] = a[2 * i] ? a[2 * i + 1] + a[2 * i - 4] + a[2 * i - 3] : 0``. The second load is in a branch, and beside the
+#: first one. The other two, which are beside each other, are not in a branch.
+PAIRS = (
+    HEAD
+    + """
+.visible .entry pairs(.param .u64 a, .param .u64 y, .param .u32 n)
+{
+    .reg .pred %p, %q;
+    .reg .b32 %r<12>;
+    .reg .b64 %rd<12>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd3, [y];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %ctaid.x;
+    mov.u32 %r3, %ntid.x;
+    mov.u32 %r4, %tid.x;
+    mad.lo.s32 %r5, %r2, %r3, %r4;
+    setp.ge.s32 %p, %r5, %r1;
+    @%p bra END;
+    mul.wide.s32 %rd4, %r5, 8;
+    add.s64 %rd5, %rd1, %rd4;
+    mul.wide.s32 %rd6, %r5, 4;
+    add.s64 %rd7, %rd3, %rd6;
+    ld.global.u32 %r8, [%rd5-16];
+    ld.global.u32 %r9, [%rd5-12];
+    add.s32 %r10, %r8, %r9;
+    ld.global.u32 %r6, [%rd5];
+    mov.u32 %r7, 0;
+    setp.eq.s32 %q, %r6, 0;
+    @%q bra STORE;
+    ld.global.u32 %r11, [%rd5+4];
+    add.s32 %r7, %r11, %r10;
+STORE:
+    st.global.u32 [%rd7], %r7;
+END:
+    ret;
+}
+"""
+)
+
+
+def test_a_hoisted_load_that_became_a_part_of_a_vector_must_be_inside() -> None:
+    """The vector load stands where the first load was. The bytes of the second one are compared with the buffer."""
+    result, contract = with_contract(PAIRS)
+    found = versions(contract, "pairs").values()
+    merged = [each for each in found if body(result.text, each.entry).count("v2") == 2]
+    assert merged
+    for version in merged:
+        kinds = {type(each) for each in version.requires}
+        texts = {str(each.expression) for each in version.requires if isinstance(each, Holds)}
+        assert Inside in kinds or "(end(arg0) - arg0) % 8 == 0" in texts, version
