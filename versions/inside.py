@@ -30,7 +30,7 @@ __all__ = ["inside_buffers"]
 def inside_buffers(
     module: Module, kernel: Kernel, others: Sequence[Kernel], assumed: Assumptions
 ) -> tuple[Condition, ...]:
-    """The conditions for the loads of ``kernel`` that are not at home in one of ``others``, of which the first one is the
+    """The conditions for the loads of ``kernel`` that are not at home in one of ``others``. The first of these is the
     kernel as it was given. ``assumed``: by the passes that made the kernel."""
     homes = {home for other in others for home, _ in _loads(other)}
     vectors = {home for home, instr in _loads(others[0]) if instr.form.lanes > 1}
