@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
+    from ..contract import Contract
     from ..harness.launch_work import LaunchWork
     from ..harness.machine import Machine
     from ..programs.tuning import TunedModule, Tuner
@@ -85,6 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.record or arguments.output)
     folder.mkdir(parents=True, exist_ok=True)
     if not arguments.record:
+        tuner.former = _former(folder)
         tuner.path = folder / "results.json"
     if recorded:
         return _finish(tuner.tune_recorded(recorded), folder, machine)
@@ -111,6 +113,19 @@ def _of_programs(arguments: argparse.Namespace, tuner: Tuner, folder: Path) -> i
     return FINE if arguments.record else _finish(tuned, folder, tuner.machine)
 
 
+def _former(folder: Path) -> dict[str, Contract]:
+    """The contracts that earlier runs have written to a folder, by the digests of their modules."""
+    from ..contract import ContractError, load
+
+    found: dict[str, Contract] = {}
+    for path in sorted(folder.glob("*.contract.json")):
+        try:
+            found[path.name.removesuffix(".contract.json").rpartition("-")[2]] = load(str(path))
+        except ContractError as error:
+            raise CommandError(BAD_INPUT, f"{error.place or path}: error: {error}") from None
+    return found
+
+
 def _load(path: str) -> LaunchWork:
     from ..harness.launch_work import LaunchWork
 
@@ -130,6 +145,8 @@ def _write_launches(works: list[LaunchWork], folder: Path) -> None:
 def _finish(tuned: list[TunedModule], folder: Path, machine: Machine) -> int:
     """Write the files, print what was measured; the exit code."""
     for each in tuned:
+        for path in folder.glob(f"*-{each.name.rpartition('-')[2]}.*"):
+            path.unlink()  # of an earlier run, maybe under another name
         (folder / f"{each.name}.ptx").write_text(each.ptx, encoding="utf-8", errors="surrogateescape")
         (folder / f"{each.name}.contract.json").write_text(each.contract.dumps(), encoding="utf-8")
     if not machine.stopwatch:

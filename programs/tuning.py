@@ -20,7 +20,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,7 @@ __all__ = [
     "Tuner",
     "class_of",
     "digest_name",
+    "digest_of",
     "recorded_works",
     "wanted_launches",
 ]
@@ -97,7 +98,8 @@ class Tuner:
     """Tunes the modules of works on a machine. ``assembler`` assembles arms (`bench_session.assembler_for`), ``info``
     describes the machine, ``new_result`` makes the result file, ``report`` receives lines of progress.
 
-    ``today`` is the date of the tunings; by default that of the call.
+    ``today`` is the date of the tunings; by default that of the call. ``former``: by digest of a module (`digest_of`)
+    the contract that an earlier run has made of it. Its tunings for other machines are kept.
     """
 
     machine: Machine
@@ -110,6 +112,7 @@ class Tuner:
     path: Path | None = None
     limit: float = 300.0
     today: str = ""
+    former: Mapping[str, Contract] = field(default_factory=dict[str, Contract])
 
     def tune(self, work: Work, modules: Mapping[str, str]) -> list[TunedModule]:
         """Tune the modules of a work, by name. Raises `WorkerError`, `MachineMissing`, and what `optimize` raises."""
@@ -192,13 +195,18 @@ class Tuner:
             least, most = class_of(work.launches[0].threads)
             results.append(ClassResult(kernel, least, most, len(work.launches), outcome, ()))
         results = [_with_preferred(each, module, refused.get(each.kernel, ())) for each in results]
-        tunings: dict[str, Tuning] = {}
-        kept: dict[str, list[Trial]] = {}
+        tunings = module.earlier(self.former[digest]) if (digest := digest_of(module.given)) in self.former else {}
         for kernel in dict.fromkeys(each.kernel for each in results):
             own = sorted((each for each in results if each.kernel == kernel), key=lambda each: each.least)
-            tunings[kernel] = Tuning(self._machine(), self._driver(), self._date(), tuple(map(_launch_class, own)))
-            wanted = {name for each in own for name in each.preferred}
-            kept[kernel] = [each for each in module.trials[kernel] if each.name in wanted and not each.entry]
+            tuning = Tuning(self._machine(), self._driver(), self._date(), tuple(map(_launch_class, own)))
+            others = [each for each in tunings.get(kernel, []) if each.machine != tuning.machine]
+            tunings[kernel] = [*others, tuning]
+        kept: dict[str, list[Trial]] = {}
+        for kernel, several in tunings.items():
+            wanted = {entry for each in several for one in each.classes for entry in one.preferred}
+            wrong = {each.name for each in refused.get(kernel, ())}
+            trials = [each for each in module.trials[kernel] if each.name in wanted - wrong and not each.entry]
+            kept[kernel] = trials
         text, contract = module.tuned(kept, tunings, refused)
         return TunedModule(name, text, contract, tuple(results))
 
@@ -214,8 +222,12 @@ class Tuner:
 
 def digest_name(name: str, ptx: str) -> str:
     """A name for the files of a tuned module, which contains a digest of the PTX that it was made of."""
-    digest = sha256(ptx.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return f"{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{digest}"
+    return f"{re.sub(r'[^A-Za-z0-9_]+', '_', name)}-{digest_of(ptx)}"
+
+
+def digest_of(ptx: str) -> str:
+    """A digest of PTX, for names of files."""
+    return sha256(ptx.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def wanted_launches(seen: Sequence[ObservedLaunch]) -> dict[tuple[str, str, int], list[int]]:

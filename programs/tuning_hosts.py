@@ -20,12 +20,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..contract import Contract
 from ..harness.launch_work import observe, snapshots
 from ..harness.machine import Machine, choose
 from ..harness.protocol import Plan
 from ..harness.workload import Arm
 from .bench_session import assembler_for, describe_computer, describe_machine, new_result
-from .tuning import TunedModule, Tuner, recorded_works, wanted_launches
+from .tuning import TunedModule, Tuner, digest_of, recorded_works, wanted_launches
 
 __all__ = ["Host", "tune", "tuner_on"]
 
@@ -72,15 +73,18 @@ def tune(
     plan: Plan | None = None,
     report: Callable[[str], None] = lambda line: None,
     machine: Machine | None = None,
+    former: Contract | None = None,
 ) -> TunedModule:
     """Tune the contract of a module in the launches that a host program makes.
 
     ``backend``: `auto`, `cuda` or `emulator`; without a GPU, nothing is timed, and the gate decides. ``machine``: a
-    machine in place of that. Raises `MachineMissing`, `WorkerError`, and what the host program raises.
+    machine in place of that. ``former``: the contract of an earlier result, whose tunings for other machines are kept.
+    Raises `MachineMissing`, `WorkerError`, and what the host program raises.
     """
     found = machine or choose(backend)[0]
     chosen = plan or Plan(seeds=(1,))
     tuner = tuner_on(found, chosen, report)
+    tuner.former = {} if former is None else {digest_of(ptx): former}
     if not found.stopwatch:
         return tuner.tune(_HostWork(host, name), {"module": ptx})[0]
     opened, work, arm = found.open(), _HostWork(host, name), Arm("given", {"module": ptx})

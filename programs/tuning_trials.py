@@ -95,8 +95,35 @@ class ModuleTrials:
         instead = {} if trial is None else {name: renamed(trial.kernel, name)}
         return print_module(module_of(self.base.module, [kernel], instead))
 
+    def earlier(self, former: Contract) -> dict[str, list[Tuning]]:
+        """The tunings of a contract that an earlier run has made of this module, by kernel, with the names of trials in
+        place of those of entries. A class that prefers code which is no trial any more is left out."""
+        found: dict[str, list[Tuning]] = {}
+        for name in self.contract.kernels.keys() & former.kernels.keys():
+            names = self._trial_names(former.kernels[name])
+            for tuning in former.kernels[name].tunings:
+                classes = [each for each in tuning.classes if all(entry in names for entry in each.preferred)]
+                own = replace(tuning, classes=tuple(classes))
+                found.setdefault(name, []).append(_with_entries(own, names))
+        return found
+
+    def _trial_names(self, kernel: KernelContract) -> dict[str, str]:
+        """By entry of a contract of an earlier run the name of the trial whose versions have these descriptions."""
+        of: dict[tuple[str, ...], str] = {}
+        for trial in self.trials[kernel.name]:
+            own = list(trial.requires) if trial.entry else [each.description for each in _versions("", trial)]
+            of[tuple(own)] = trial.name
+        entries = dict.fromkeys(each.entry for each in kernel.versions[:-1])
+        described = {
+            entry: tuple(each.description for each in kernel.versions[:-1] if each.entry == entry) for entry in entries
+        }
+        return {entry: of[descriptions] for entry, descriptions in described.items() if descriptions in of}
+
     def tuned(
-        self, kept: Mapping[str, Sequence[Trial]], tunings: Mapping[str, Tuning], refused: Mapping[str, Sequence[Trial]]
+        self,
+        kept: Mapping[str, Sequence[Trial]],
+        tunings: Mapping[str, Sequence[Tuning]],
+        refused: Mapping[str, Sequence[Trial]],
     ) -> tuple[str, Contract]:
         """The module with the trials that are kept, and the contract with the tunings.
 
@@ -115,8 +142,7 @@ class ModuleTrials:
             for trial in kept.get(name, ()):
                 entries[trial.name] = _put(module, name, trial)
                 (back if trial.is_always_valid else front).extend(_versions(entries[trial.name], trial))
-            tuning = tunings.get(name)
-            own = () if tuning is None else (_with_entries(tuning, entries),)
+            own = tuple(_with_entries(each, entries) for each in tunings.get(name, ()))
             every = (*front, *versions, *back, kernel.versions[-1])
             kernels[name] = replace(kernel, versions=every, tunings=own)
         verify(module)
@@ -176,11 +202,11 @@ def _versions(entry: str, trial: Trial) -> list[Version]:
 
 
 def _with_entries(tuning: Tuning, entries: Mapping[str, str]) -> Tuning:
-    """The tuning with names of entries in place of those of trials. Trials without an entry are left out."""
+    """The tuning with names of entries in place of those of trials, or the other way. What has no name is left out."""
     classes = tuple(
         replace(
             each,
-            preferred=tuple(entries[name] for name in each.preferred),
+            preferred=tuple(entries[name] for name in each.preferred if name in entries),
             speedups={entries[name]: speedup for name, speedup in each.speedups.items() if name in entries},
         )
         for each in tuning.classes

@@ -313,11 +313,10 @@ class Variants:
 
 def _tuned_module(variant: Variant, name: str, ptx: str) -> tuple[str, str]:
     """The PTX and the text of the contract that `contract tune` has made of a module. Raises `VariantFailed`."""
-    from .tuning import digest_name
+    from .tuning import digest_of
 
     # The name is that of one of the kernels of the module; the digest is that of its PTX.
-    digest = digest_name(name, ptx).rpartition("-")[2]
-    found = sorted(Path(variant.tuned).glob(f"*-{digest}.ptx"))
+    found = sorted(Path(variant.tuned).glob(f"*-{digest_of(ptx)}.ptx"))
     if not found:
         reason = f"{variant.tuned} has no module that was made of the PTX of {name}"
         raise VariantFailed(f"variant {variant.id}: {reason}; `ptxmotion contract tune` makes it")

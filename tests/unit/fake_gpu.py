@@ -24,13 +24,15 @@ _SECONDS = 100e-6
 
 
 class FakeGpu(EmulatorBackend):
-    """The emulator with the name of a GPU."""
+    """The emulator with the name of a GPU, which ``FAKE_GPU`` may change."""
 
-    machine = FAKE
+    @property
+    def machine(self) -> TunedMachine:
+        return TunedMachine(os.environ.get("FAKE_GPU", FAKE.gpu), FAKE.multiprocessors)
 
     def describe(self) -> dict[str, Any]:
         return {
-            "gpu": FAKE.gpu,
+            "gpu": self.machine.gpu,
             "compute_capability": 90,
             "multiprocessors": FAKE.multiprocessors,
             "driver": "580.1",
@@ -47,7 +49,7 @@ def stopwatch(backend: Any, work: Any, arms: Sequence[Any], seed: int, recorded:
     return FakeStopwatch(truth, Weather(noise=0.003), seed)
 
 
-def fake_gpu(seconds: Mapping[str, float]) -> Machine:
+def fake_gpu(seconds: Mapping[str, float], gpu: str = FAKE.gpu) -> Machine:
     """A machine on which an arm takes so many times 100 µs."""
-    environment = {"FAKE_SECONDS": json.dumps(dict(seconds))}
+    environment = {"FAKE_SECONDS": json.dumps(dict(seconds)), "FAKE_GPU": gpu}
     return Machine("fake", "fake_gpu:FakeGpu", "fake_gpu:stopwatch", is_deterministic=True, environment=environment)

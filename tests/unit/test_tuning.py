@@ -128,6 +128,22 @@ def test_further_options_are_taken_only_where_they_were_faster(monkeypatch: pyte
     assert option not in [each.description for each in tuned({VERSION: 0.5}).contract.kernels["add"].versions]
 
 
+def test_tunings_for_other_machines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    option = "an option"
+    kernel = parse(PTX.replace("ret;", "membar.gl;\n\tret;")).kernel("add")
+    with_trials(monkeypatch, Trial(option, kernel, {"": ()}))
+    first = tuned({option: 0.5})
+    second = tune(PTX, host, machine=fake_gpu({VERSION: 0.5}, OTHER.gpu), plan=PLAN, former=first.contract)
+    assert [each.machine for each in second.contract.kernels["add"].tunings] == [FAKE, OTHER]
+    assert entry_of(second, 1) == option
+    assert entry_of(second, 1, OTHER) == "disjoint buffers"
+    third = tune(PTX, host, machine=fake_gpu({}), plan=PLAN, former=second.contract)
+    assert [each.machine for each in third.contract.kernels["add"].tunings] == [OTHER, FAKE]
+    assert entry_of(third, 1) == ""
+    assert entry_of(third, 1, OTHER) == "disjoint buffers"
+    assert option not in [each.description for each in third.contract.kernels["add"].versions]
+
+
 def test_nothing_counts_if_the_baseline_differs_from_itself() -> None:
     made = tuned({VERSION: 0.5, "control": 2.0})
     assert made.results[0].verdicts[VERSION][0] == "INVALID"
