@@ -48,7 +48,7 @@ VERBS: dict[str, str] = {
     "run": "run a program and optimize the PTX that it loads",
     "bisect": "find the kernel and the rewrite that change the result of a program",
     "extract": "list or write the PTX and the cubins in executables, libraries and objects",
-    "contract": "print or check a launch contract",
+    "contract": "print, check or tune launch contracts",
     "bench": "run benchmarks; compare and track their results",
     "doctor": "check that this machine has everything that ptxmotion needs",
     "completion": "print the completion script of a shell",

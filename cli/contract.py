@@ -1,5 +1,5 @@
-"""`ptxmotion contract`: prints a launch contract, checks it against its PTX module, and prints the options of the
-linker for programs whose objects contain contracts.
+"""`ptxmotion contract`: prints a launch contract, checks it against its PTX module, tunes contracts, and prints the
+options of the linker for programs whose objects contain contracts.
 
 Exit codes: 1 if the contract does not fit the module, 3 if a file is damaged.
 """
@@ -23,6 +23,7 @@ that exist. With --module it also compares the SHA-256, the entries and their pa
 examples:
   ptxmotion contract show faster.contract.json
   ptxmotion contract check faster.contract.json --module faster.ptx
+  ptxmotion contract tune rodinia/gaussian --size small -o tuned
   ptxmotion contract link-options
 """
 _SHOW_EXAMPLES = """\
@@ -54,12 +55,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "print the options with which another program than nvcc links objects that contain contracts"
     link = actions.add_parser("link-options", help=text, description=text.capitalize() + ".", epilog=_LINK_EXAMPLES)
     link.add_argument("--compiler", metavar="CXX", default="c++", help="the host compiler (default: c++)")
+    text = "time the versions of kernels in the launches of programs, and keep what was faster in their contracts"
+    tune = actions.add_parser("tune", help=text, description=text.capitalize() + ".", epilog=_tune_examples())
+    _add_tune_arguments(tune)
     for each in (show, check):
         each.add_argument("contract", metavar="FILE", help="the contract; - is stdin")
 
 
+def _tune_examples() -> str:
+    from .contract_tune import EXAMPLES
+
+    return EXAMPLES
+
+
+def _add_tune_arguments(parser: argparse.ArgumentParser) -> None:
+    from .contract_tune import add_arguments
+
+    add_arguments(parser)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the action; its exit code."""
+    if arguments.action == "tune":
+        from .contract_tune import run as tune
+
+        return tune(arguments)
     if arguments.action == "link-options":
         return _link_options(arguments.compiler)
     contract = _read(arguments.contract)

@@ -15,6 +15,7 @@ from .document import Contract, KernelContract, LaunchChange, Parameter, Version
 from .errors import ContractError, Undecidable
 from .expressions import Expression, Number, Operation, Symbol, evaluate
 from .parsing import parse
+from .tuning import LaunchClass, TunedMachine, Tuning
 
 __all__ = [
     "Condition",
@@ -28,11 +29,14 @@ __all__ = [
     "KernelContract",
     "Launch",
     "LaunchChange",
+    "LaunchClass",
     "Number",
     "Operation",
     "Parameter",
     "Range",
     "Symbol",
+    "TunedMachine",
+    "Tuning",
     "Undecidable",
     "Version",
     "decide",

@@ -7,7 +7,9 @@ and code for a stack machine; a jump adds its 16-bit operand to the address behi
     kernel:     name, number of parameters (16), parameters, number of versions (16), versions
     parameter:  offset (16), size (16), kind (8: 0 other, 1 unsigned, 2 signed, 3 structure), is a pointer (8)
     version:    entry, number of conditions (16), conditions, flags (8), the expressions that the flags name
-    flags:      1 prefer_when, 2 grid (three), 4 block (three), 8 shared, 16 arguments: their number (8) in front
+    flags:      1 prefer_when, 2 grid (three), 4 block (three), 8 shared, 16 arguments: their number (8) in front,
+                32 preferences on machines: their number (8), then of each the name of the GPU, the number of
+                multiprocessors (32), and the expression that takes the place of prefer_when
     condition:  kind (8: 1 inside, 2 disjoint, 3 holds), one or two ranges, or an expression
     range:      pointer (16), is whole (8); if it is not: two expressions
 
@@ -18,17 +20,19 @@ Refuses: `ContractError` for an expression with more than 65,535 bytes of code.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 
 from .conditions import Condition, Disjoint, Holds, Inside, Range, ranges_of
 from .document import Contract, KernelContract, Parameter, Version
 from .errors import ContractError
 from .expressions import COMPARISONS, FIELD_TYPES, PLAIN_SYMBOLS, Expression, Number, Operation, Symbol
+from .tuning import Tuning, tuned_preference
 
 __all__ = ["BYTECODE_VERSION", "MAGIC", "code_of", "encode"]
 
 MAGIC = b"PTXMCT"
-BYTECODE_VERSION = 1
+BYTECODE_VERSION = 2
 
 
 class Code(IntEnum):
@@ -79,7 +83,8 @@ def encode(contract: Contract) -> bytes:
 
 def _kernel(kernel: KernelContract) -> bytes:
     parameters = b"".join(map(_parameter, kernel.parameters))
-    versions = b"".join(map(_version, kernel.versions))
+    last = kernel.versions[-1]
+    versions = b"".join(_version(each, () if each is last else kernel.tunings) for each in kernel.versions)
     head = _name(kernel.name) + struct.pack("<H", len(kernel.parameters)) + parameters
     return head + struct.pack("<H", len(kernel.versions)) + versions
 
@@ -89,7 +94,7 @@ def _parameter(parameter: Parameter) -> bytes:
     return struct.pack("<HHBB", parameter.offset, parameter.size, kind, parameter.pointer)
 
 
-def _version(version: Version) -> bytes:
+def _version(version: Version, tunings: Sequence[Tuning]) -> bytes:
     change = version.launch
     flags, parts = 0, b""
     if version.prefer_when is not None:
@@ -103,8 +108,16 @@ def _version(version: Version) -> bytes:
         if change.arguments:
             flags |= 16
             parts += bytes([len(change.arguments)]) + b"".join(map(_expression, change.arguments))
+    if tunings:
+        flags |= 32
+        parts += bytes([len(tunings)]) + b"".join(_preference(version, each) for each in tunings)
     conditions = b"".join(map(_condition, version.requires))
     return _name(version.entry) + struct.pack("<H", len(version.requires)) + conditions + bytes([flags]) + parts
+
+
+def _preference(version: Version, tuning: Tuning) -> bytes:
+    machine = _name(tuning.machine.gpu) + struct.pack("<I", tuning.machine.multiprocessors)
+    return machine + _expression(tuned_preference(version, tuning))
 
 
 def _name(name: str) -> bytes:

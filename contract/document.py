@@ -9,13 +9,14 @@ Refuses: `ContractError` with the place in the document.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from .conditions import Condition, Disjoint, Holds, Inside, Range, expressions_of, extents_read, ranges_of
 from .errors import ContractError
 from .expressions import FIELD_TYPES, STACK, Expression, Symbol, stack_need, symbols
 from .parsing import parse
+from .tuning import TUNING_VERSION, TunedMachine, Tuning, tuned_kernel
 
 __all__ = [
     "CONTRACT_VERSION",
@@ -122,11 +123,15 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class KernelContract:
-    """The versions of a kernel in the order in which they are tried. The last one is the kernel itself."""
+    """The versions of a kernel in the order in which they are tried. The last one is the kernel itself.
+
+    ``tunings``: which versions were faster on which machine, at most one for each.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
     versions: tuple[Version, ...]
+    tunings: tuple[Tuning, ...] = ()
 
     def check(self) -> None:
         """Check what the JSON Schema cannot express. Raises `ContractError`."""
@@ -142,6 +147,7 @@ class KernelContract:
             for condition in version.requires:
                 for range in ranges_of(condition):
                     self._parameter(range.pointer, place, "pointer")
+        self._check_tunings()
         end = 0
         for parameter in self.parameters:
             if parameter.offset < end:
@@ -149,6 +155,17 @@ class KernelContract:
             end = parameter.offset + parameter.size
             if parameter.pointer and (parameter.size != 8 or not parameter.is_integer):
                 raise ContractError(f"the pointer {parameter.name} is no integer of 8 bytes", self.name)
+
+    def _check_tunings(self) -> None:
+        entries = [version.entry for version in self.versions[:-1]]
+        machines = [each.machine for each in self.tunings]
+        for each in self.tunings:
+            try:
+                each.check(entries)
+            except ContractError as error:
+                raise ContractError(str(error), self.name) from None
+            if machines.count(each.machine) > 1:
+                raise ContractError(f"there are two tunings for {each.machine.gpu}", self.name)
 
     def _check_expression(self, expression: Expression, place: str, *, is_preference: bool = False) -> None:
         if stack_need(expression) > STACK:
@@ -198,6 +215,10 @@ class Contract:
                 raise ContractError(f"the contract of {kernel.name} has the key {name}")
             kernel.check()
 
+    def tuned_for(self, machine: TunedMachine | None) -> Contract:
+        """This contract with the preferences that were measured on a machine, and without tunings."""
+        return replace(self, kernels={name: tuned_kernel(each, machine) for name, each in self.kernels.items()})
+
     def to_json(self) -> dict[str, Any]:
         """The document as dictionaries and lists."""
         return {
@@ -237,7 +258,13 @@ def _kernel_json(kernel: KernelContract) -> dict[str, Any]:
         {"name": each.name, "offset": each.offset, "size": each.size, "type": each.type, "pointer": each.pointer}
         for each in kernel.parameters
     ]
-    return {"parameters": parameters, "versions": [_version_json(version) for version in kernel.versions]}
+    document: dict[str, Any] = {
+        "parameters": parameters,
+        "versions": [_version_json(version) for version in kernel.versions],
+    }
+    if kernel.tunings:
+        document["tunings"] = [each.to_json() for each in kernel.tunings]
+    return document
 
 
 def _version_json(version: Version) -> dict[str, Any]:
@@ -321,10 +348,23 @@ def _validate(document: Any) -> None:
     found = cast("dict[str, Any]", document).get("contract_version") if isinstance(document, dict) else None
     if isinstance(found, int) and found != CONTRACT_VERSION:
         raise ContractError(f"contract_version is {found}; this ptxmotion reads {CONTRACT_VERSION}")
+    for tuning in _tunings_of(document):
+        if isinstance(tuning, int) and tuning != TUNING_VERSION:
+            raise ContractError(f"tuning_version is {tuning}; this ptxmotion reads {TUNING_VERSION}")
     validator: Any = jsonschema.Draft202012Validator(schema())
     error = next(iter(validator.iter_errors(document)), None)
     if error is not None:
         raise ContractError(str(error.message)[:300], "/".join(map(str, error.absolute_path)))
+
+
+def _tunings_of(document: Any) -> Iterator[Any]:
+    """The versions of all tunings of a document that may have any form."""
+    kernels = cast("dict[str, Any]", document).get("kernels") if isinstance(document, dict) else None
+    for kernel in cast("dict[str, Any]", kernels).values() if isinstance(kernels, dict) else ():
+        tunings = cast("dict[str, Any]", kernel).get("tunings") if isinstance(kernel, dict) else None
+        for each in cast("list[Any]", tunings) if isinstance(tunings, list) else ():
+            if isinstance(each, dict):
+                yield cast("dict[str, Any]", each).get("tuning_version")
 
 
 def _contract(document: dict[str, Any]) -> Contract:
@@ -338,9 +378,14 @@ def _kernel(name: str, document: dict[str, Any]) -> KernelContract:
             name,
             tuple(map(_parameter, document["parameters"])),
             tuple(_version(version) for version in document["versions"]),
+            tuple(map(_tuning, document.get("tunings", ()))),
         )
     except ContractError as error:
         raise ContractError(str(error), error.place or name) from None
+
+
+def _tuning(document: dict[str, Any]) -> Tuning:
+    return Tuning.from_json(document)
 
 
 def _parameter(document: dict[str, Any]) -> Parameter:

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from .conditions import Condition, Holds, Inside, Range, expressions_of
 from .document import KernelContract, LaunchChange, Parameter, Version
 from .expressions import Expression, Number, Operation, Symbol
+from .tuning import Tuning
 
 __all__ = ["condition_words", "expression_words", "kernel_words"]
 
@@ -101,7 +102,21 @@ def kernel_words(kernel: KernelContract, source_name: Callable[[str], str] = str
         is_last = number == len(kernel.versions)
         lines.append(f"  {number}. {version.entry}{description}{' (the kernel itself, otherwise)' if is_last else ''}")
         lines += [f"     {line}" for line in _version_words(version, shown)]
+    for tuning in kernel.tunings:
+        lines += _tuning_words(tuning)
     return "\n".join(wrapped for line in lines for wrapped in _wrapped(line))
+
+
+def _tuning_words(tuning: Tuning) -> list[str]:
+    """What was measured on one machine."""
+    machine = tuning.machine
+    where = f"{machine.gpu}, {machine.multiprocessors} multiprocessors"
+    lines = [f"  tuned on {where}, driver {tuning.driver}, {tuning.date}"]
+    for each in tuning.classes:
+        measured = ", ".join(f"{entry} {speedup:.3f}" for entry, speedup in each.speedups.items()) or "no version"
+        taken = ", ".join(each.preferred) or "the kernel itself"
+        lines.append(f"     {each.least} to {each.most} threads: {taken} (speedups: {measured})")
+    return lines
 
 
 def _short_name(name: str, kernel: str) -> str:

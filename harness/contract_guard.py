@@ -6,7 +6,8 @@ so a timed replay launches them. The time of the decision itself is not part of 
 (`docs/experiments/launches.md` has it).
 
 Requires: contracts by the PTX of their modules. Guarantees: the kernel itself is launched where no version is allowed.
-The extent of an argument is the buffer that is passed; a part of a buffer has no known extent.
+The extent of an argument is the buffer that is passed; a part of a buffer has no known extent. If a contract is tuned
+for the machine of the backend (its attribute ``machine``), what was measured decides which versions are preferred.
 Refuses: `ContractError` for text that is no contract, or that does not fit its module.
 """
 
@@ -20,11 +21,22 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..contract import Contract, ContractError, Extent, KernelContract, Launch, Undecidable, Version, holds, loads
+from ..contract import (
+    Contract,
+    ContractError,
+    Extent,
+    KernelContract,
+    Launch,
+    TunedMachine,
+    Undecidable,
+    Version,
+    holds,
+    loads,
+)
 from ..contract.conditions import value_in, warps_per_scheduler
 from ..contract.expressions import evaluate
 
-__all__ = ["ContractGuard", "under_contracts"]
+__all__ = ["ContractGuard", "address_of", "under_contracts"]
 
 Triple = tuple[int, int, int]
 
@@ -76,7 +88,7 @@ class ContractGuard:
     def allocate(self, nbytes: int, /) -> Any:
         """A buffer of the inner backend."""
         buffer = self.inner.allocate(nbytes)
-        address = _address_of(buffer)
+        address = address_of(buffer)
         if address is not None:
             self._alive[id(buffer)] = (buffer, Extent(address, address + nbytes))
         return buffer
@@ -99,7 +111,8 @@ class ContractGuard:
         self.taken[kernel.name, description] += 1
         self.inner.launch(handle, grid, block, shared, args)
 
-    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+    def facts(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Launch:
+        """The facts of a launch that the conditions of a contract read."""
         contract = cast("KernelContract", kernel.contract)
         arguments: list[int | bytes | None] = []
         extents: dict[int, Extent | None] = {}
@@ -113,9 +126,12 @@ class ContractGuard:
                 arguments.append(parameter.value(raw))
             else:
                 arguments.append(None)
-        launch = Launch(
-            tuple(arguments), grid, block, shared, extents, self._warps_per_scheduler(kernel, grid, block, shared)
-        )
+        warps = self._warps_per_scheduler(kernel, grid, block, shared)
+        return Launch(tuple(arguments), grid, block, shared, extents, warps)
+
+    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+        contract = cast("KernelContract", kernel.contract)
+        launch = self.facts(kernel, grid, block, shared, args)
         for version in contract.versions:
             is_plain = version.launch is None and _is_preferred(version, launch)
             if is_plain and all(holds(each, launch) for each in version.requires):
@@ -145,7 +161,14 @@ def _is_preferred(version: Version, launch: Launch) -> bool:
         return False
 
 
-def _address_of(buffer: Any) -> int | None:
+def _machine_of(backend: Any) -> TunedMachine | None:
+    """The kind of the machine under all wrappers; None if the backend does not say."""
+    while "machine" not in dir(backend) and "inner" in dir(backend):
+        backend = backend.inner
+    return getattr(backend, "machine", None)
+
+
+def address_of(buffer: Any) -> int | None:
     """The address of a buffer of a backend, also within the wrappers of a recorder; None if it has none."""
     while buffer is not None:
         address = getattr(buffer, "address", getattr(buffer, "pointer", None))
@@ -166,7 +189,8 @@ def under_contracts(backend: Any, contracts: Mapping[str, str]) -> Any:
     Raises `ContractError`."""
     if not contracts:
         return backend
-    read = {ptx: loads(text) for ptx, text in contracts.items()}
+    machine = _machine_of(backend)
+    read = {ptx: loads(text).tuned_for(machine) for ptx, text in contracts.items()}
     for ptx, contract in read.items():
         if not contract.matches(ptx):
             raise ContractError("a contract is of another module")

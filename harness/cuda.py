@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..contract import TunedMachine
 from ..toolchain.cubin_cache import assemble_kept
 from ..toolchain.driver_version import OLDEST_DRIVER, cuda_version, version_text
 from .arm_code import arch_on
@@ -225,6 +226,12 @@ class CudaBackend:
         """An attribute of the device, for example `L2_CACHE_SIZE`."""
         kinds = self.driver.CUdevice_attribute
         return int(self.call("cuDeviceGetAttribute", getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}"), self.device))
+
+    @property
+    def machine(self) -> TunedMachine:
+        """The kind of this machine, for contracts that are tuned."""
+        name = bytes(self.call("cuDeviceGetName", 256, self.device)).split(b"\0")[0].decode()
+        return TunedMachine(name, self.attribute("MULTIPROCESSOR_COUNT"))
 
     def describe(self) -> dict[str, Any]:
         """The GPU, its driver and sizes, and other processes on it."""

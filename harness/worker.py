@@ -21,9 +21,9 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..python_child import child_environment, python_command
 from .alias_check import guarded
@@ -33,6 +33,9 @@ from .protocol import CONTROL, Plan, Rounds
 from .results import Correctness
 from .stats import Estimate
 from .workload import Arm, Recording, Work
+
+if TYPE_CHECKING:
+    from .launch_work import ObservedLaunch, Snapshot
 
 __all__ = ["end_with", "Timed", "Worker", "WorkerDied", "WorkerError", "WorkerFailed", "WorkerHung"]
 
@@ -135,6 +138,16 @@ class Worker:
     ) -> Timed:
         """Time arms. ``limit`` is for each round, ``first`` for the preparation before them."""
         return self._call(first, "time", work, list(arms), list(pairs), plan, report=report, later=limit)
+
+    def observe(self, work: Work, arm: Arm, seed: int, limit: float) -> list[ObservedLaunch]:
+        """The launches of one run of an arm."""
+        return self._call(limit, "observe", work, arm, seed)
+
+    def snapshots(
+        self, work: Work, arm: Arm, seed: int, wanted: Collection[int], limit: float
+    ) -> dict[int, Snapshot]:
+        """The launches with these numbers in one run of an arm, with the memory that they find."""
+        return self._call(limit, "snapshots", work, arm, seed, frozenset(wanted))
 
     def profile(self, work: Work, arm: Arm, seed: int, limit: float) -> None:
         """Run an arm once and do nothing else, for a profiler."""
@@ -263,6 +276,16 @@ class _Child:
         recorded: dict[str, Recording] = self._checker.recorded if self._checker is not None else {}
         by_arm = {each.id: recorded.get(each.id.removesuffix(CONTROL)) for each in arms}
         return {id: recording for id, recording in by_arm.items() if recording is not None}
+
+    def observe(self, work: Work, arm: Arm, seed: int) -> list[ObservedLaunch]:
+        from .launch_work import observe
+
+        return observe(self.backend, work, arm, seed)
+
+    def snapshots(self, work: Work, arm: Arm, seed: int, wanted: Collection[int]) -> dict[int, Snapshot]:
+        from .launch_work import snapshots
+
+        return snapshots(self.backend, work, arm, seed, wanted)
 
     def profile(self, work: Work, arm: Arm, seed: int) -> None:
         work.run(under_contracts(guarded(self.backend, arm.promises), arm.contracts), arm.modules, seed)

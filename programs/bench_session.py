@@ -134,11 +134,14 @@ def default_jobs(machine: Machine, count: int, cores: int) -> int:
 
 def run_once(machine: Machine, tasks: Sequence[Task], report: Callable[[str], None]) -> None:
     """Run each variant once in this process and time nothing, so that a profiler sees these launches only."""
+    from ..harness.alias_check import guarded
+    from ..harness.contract_guard import under_contracts
+
     backend = machine.open()
     for task in tasks:
         work, arms = task.make()
         for arm in arms:
             report(f"{task.fullname}: {arm.id}{f': could not be made: {arm.error}' if arm.error else ''}")
             if not arm.error:
-                work.run(backend, arm.modules, 1)
+                work.run(under_contracts(guarded(backend, arm.promises), arm.contracts), arm.modules, 1)
                 backend.synchronize()

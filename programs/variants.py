@@ -9,6 +9,7 @@
     kf_trad, kfcm      the host program, fused with this strategy of `fuse`
     lowering:isp       an image pipeline by another lowering of `dsl.image`, as nvcc compiles it
     …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
+    tuned, tuned:DIR   the modules that `contract tune` has written to DIR, or to the folder "tuned"
     …+contract         options or passes, with versions of the kernels: each launch takes the first that its contract
                        allows
     NAME=…             one of these, under another name
@@ -69,6 +70,8 @@ _CLEAN_UP = "dce,emptyblocks"
 
 #: What a variant that is a lowering begins with.
 _LOWERING = "lowering:"
+#: The variant whose modules `contract tune` has written, and its default folder.
+_TUNED = "tuned"
 
 _ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT = 600.0
@@ -91,8 +94,8 @@ class VariantFailed(VariantError):
 @dataclass(frozen=True, slots=True)
 class Variant:
     """How to make an arm. ``options`` are those of `opt`, or None for the output of nvcc. ``file``, ``revision``,
-    ``fusion`` (a strategy of `fuse`) and ``lowering`` (of an image pipeline) are empty where they do not apply.
-    ``contract``: with versions and a contract."""
+    ``fusion`` (a strategy of `fuse`), ``lowering`` (of an image pipeline) and ``tuned`` (a folder of `contract tune`)
+    are empty where they do not apply. ``contract``: with versions and a contract."""
 
     id: str
     options: tuple[str, ...] | None = None
@@ -102,6 +105,7 @@ class Variant:
     fusion: Strategy | Literal[""] = ""
     contract: bool = False
     lowering: str = ""
+    tuned: str = ""
 
 
 def parse_variants(text: str) -> list[Variant]:
@@ -152,6 +156,8 @@ def parse_variant(text: str) -> Variant:
         return made
     if what.startswith(_LOWERING):
         return _lowered(made, what.removeprefix(_LOWERING), text)
+    if what == _TUNED or what.startswith(f"{_TUNED}:"):
+        return replace(made, tuned=what.partition(":")[2] or _TUNED)
     if what == "graph" and not made.revision:
         return replace(made, launch="graph")
     for strategy in FUSIONS:
@@ -234,6 +240,8 @@ class Variants:
         """The PTX of each kernel by name. Raises `VariantError`, `OSError`."""
         if variant.file:
             return _from_file(variant.file, plain)
+        if variant.tuned:
+            return {name: _tuned_module(variant, name, text)[0] for name, text in plain.items()}
         if variant.options is None:
             return dict(plain)
         return {name: self._optimized(variant, text)[0] for name, text in plain.items()}
@@ -241,6 +249,8 @@ class Variants:
     def contracts(self, variant: Variant, plain: Mapping[str, str]) -> dict[str, str]:
         """The text of the contract of each module by the PTX of the module; empty for a variant without contract.
         Raises `VariantError`, `OSError`."""
+        if variant.tuned:
+            return dict(_tuned_module(variant, name, text) for name, text in plain.items())
         return dict(self._optimized(variant, text) for text in plain.values()) if variant.contract else {}
 
     def _optimized(self, variant: Variant, ptx: str) -> tuple[str, str]:
@@ -299,6 +309,19 @@ class Variants:
             archive.extractall(folder, filter="data")
         self._revisions[revision] = str(folder)
         return self._revisions[revision]
+
+
+def _tuned_module(variant: Variant, name: str, ptx: str) -> tuple[str, str]:
+    """The PTX and the text of the contract that `contract tune` has made of a module. Raises `VariantFailed`."""
+    from .tuning import digest_of
+
+    # The name is that of one of the kernels of the module; the digest is that of its PTX.
+    found = sorted(Path(variant.tuned).glob(f"*-{digest_of(ptx)}.ptx"))
+    if not found:
+        reason = f"{variant.tuned} has no module that was made of the PTX of {name}"
+        raise VariantFailed(f"variant {variant.id}: {reason}; `ptxmotion contract tune` makes it")
+    text = found[0].read_text(encoding="utf-8", errors="surrogateescape")
+    return text, found[0].with_suffix(".contract.json").read_text(encoding="utf-8")
 
 
 # --- the cache on disk

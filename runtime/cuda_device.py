@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..contract import Contract, Extent, KernelContract
+from ..contract import Contract, Extent, KernelContract, TunedMachine
 from ..contract.bytecode import encode
 from ..harness.cuda import require_driver
 from ..harness.machine import DeviceFailed
@@ -63,6 +63,14 @@ class CudaDevice:
         names = ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR")
         major, minor = (int(self.call("cuDeviceGetAttribute", getattr(kinds, name), device)) for name in names)
         return 10 * major + minor
+
+    @property
+    def machine(self) -> TunedMachine:
+        """The kind of the current device, for contracts that are tuned."""
+        device, kinds = self.call("cuCtxGetDevice"), self.driver.CUdevice_attribute
+        gpu = bytes(self.call("cuDeviceGetName", 256, device)).split(b"\0")[0].decode()
+        kind = kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return TunedMachine(gpu, int(self.call("cuDeviceGetAttribute", kind, device)))
 
     def load(self, cubin: bytes) -> CudaModule:
         """Load machine code."""

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..contract import Extent, KernelContract
+from ..contract import Extent, KernelContract, TunedMachine
 from ..emulator.launch import Emulator, EmulatorModule, LaunchResult
 from ..emulator.memory import AddressSpace, MemoryObject
 from ..emulator.options import Options
@@ -32,13 +32,14 @@ class EmulatedDevice:
     """A device without a GPU. ``last_result`` is what the emulator says about the last launch.
 
     ``multiprocessors`` and ``warps`` (of a multiprocessor) give the warps per scheduler that `prefer_when` reads. All
-    entries have the same occupancy.
+    entries have the same occupancy. ``gpu``: launches choose as on this GPU, for which a contract may be tuned.
     """
 
     name = "emulator"
 
-    def __init__(self, *, multiprocessors: int = 132, warps: int = 64) -> None:
+    def __init__(self, *, multiprocessors: int = 132, warps: int = 64, gpu: str = "") -> None:
         self.multiprocessors, self.warps = multiprocessors, warps
+        self.machine = TunedMachine(gpu, multiprocessors)
         self.last_result: LaunchResult | None = None
 
     def load(self, module: Module, kernels: Sequence[KernelContract]) -> EmulatedModule:

@@ -30,7 +30,7 @@ __all__ = [
     "packed_config",
 ]
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 
 #: `ptxmotion_config`: grid, block, shared, stream, attributes, number of attributes.
 _CONFIG = struct.Struct("<7I4xQQI4x")
@@ -78,7 +78,7 @@ class CDriver(ctypes.Structure):
             "func_get_attribute func_set_attribute func_get_param_info occupancy ctx_get_current ctx_get_device "
             "device_get_attribute device_get_count library_get_kernel kernel_get_function kernel_get_library "
             "stream_get_green_context func_load module_get_loading_mode "
-            "thread_exchange_stream_capture_mode"
+            "thread_exchange_stream_capture_mode device_get_name"
         ).split()
     )
 

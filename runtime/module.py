@@ -55,7 +55,8 @@ def load(
     ``strict``: raise `ContractError` for a contract that cannot be used, instead of a warning. ``is_same_module``: a
     cubin was assembled from the PTX of the contract; without this promise a cubin is launched without its contract.
     ``allow_capture``: versions may be put into graphs, see `PTXMOTION_CAPTURE` in docs/contracts.md.
-    ``mapped_once``: no memory of the program is mapped at two addresses.
+    ``mapped_once``: no memory of the program is mapped at two addresses. If the contract is tuned for the device, what
+    was measured there decides which versions are preferred.
     """
     flags = (Flag.CAPTURE if allow_capture else Flag(0)) | (Flag.MAPPED_ONCE if mapped_once else Flag(0))
     text, cubin = _read(source)
@@ -129,7 +130,7 @@ def _load_on(
 ) -> _Loaded:
     from .emulated_device import EmulatedDevice
 
-    kernels = dict(contract.kernels) if contract is not None else {}
+    kernels = dict(contract.tuned_for(device.machine).kernels) if contract is not None else {}
     versions = {version.entry for kernel in kernels.values() for version in kernel.versions}
     if isinstance(device, EmulatedDevice):
         if module is None:

@@ -30,7 +30,7 @@ typedef __int128 wide;
  * at each launch. */
 #define MAX_SHAPES 64
 #define MAX_ALL_SHAPES 1024
-#define BYTECODE_VERSION 1
+#define BYTECODE_VERSION 2
 /* Decisions that a thread remembers, and how much of a launch may be remembered: the bytes of the arguments that
  * conditions read, versions, and extents. */
 #define MEMOS 16
@@ -108,6 +108,7 @@ static void load_libcuda(void)
         OPTIONAL("cuFuncLoad", func_load),
         OPTIONAL("cuModuleGetLoadingMode", module_get_loading_mode),
         OPTIONAL("cuThreadExchangeStreamCaptureMode", thread_exchange_stream_capture_mode),
+        OPTIONAL("cuDeviceGetName", device_get_name),
 #undef FUNCTION
 #undef OPTIONAL
     };
@@ -136,7 +137,7 @@ const ptxmotion_driver *ptxmotion_libcuda(const char **missing)
 
 enum { INSIDE = 1, DISJOINT = 2, HOLDS = 3 };
 enum { OTHER = 0, UNSIGNED = 1, SIGNED = 2, STRUCTURE = 3 };
-enum { HAS_PREFERENCE = 1, HAS_GRID = 2, HAS_BLOCK = 4, HAS_SHARED = 8, HAS_ARGUMENTS = 16 };
+enum { HAS_PREFERENCE = 1, HAS_GRID = 2, HAS_BLOCK = 4, HAS_SHARED = 8, HAS_ARGUMENTS = 16, HAS_TUNINGS = 32 };
 enum {
     BYTE = 1, WORD, WIDE,
     ARG = 16, FIELD, BEGIN, END, PLAIN,
@@ -182,6 +183,13 @@ struct parameter {
     int8_t extent; /* its index in `facts.extents`, or -1 if nothing reads its extent */
 };
 
+/* The preference that was measured for a version on one kind of machine. */
+struct tuned {
+    const char *gpu;
+    uint32_t multiprocessors;
+    struct expression preference;
+};
+
 struct version {
     const char *entry;
     struct condition *conditions;
@@ -190,6 +198,8 @@ struct version {
     struct expression preference, grid[3], block[3], shared, *extra;
     uint32_t extra_count;
     uint16_t *extra_sizes;
+    struct tuned *tuned;
+    uint32_t tuned_count;
     void *handle; /* CUfunction or CUkernel; NULL: unusable */
     uint64_t reasons[PTXMOTION_REASONS];
 };
@@ -547,6 +557,17 @@ static void read_version(struct reader *reader, ptxmotion_kernel *kernel, struct
         for (; version->extra_count < count && !reader->failed; version->extra_count++)
             version->extra[version->extra_count] = read_expression(reader, kernel);
     }
+    if (version->flags & HAS_TUNINGS) {
+        count = number(reader, 1);
+        version->tuned = allocate(reader, count, sizeof *version->tuned);
+        for (; version->tuned_count < count && !reader->failed; version->tuned_count++) {
+            struct tuned *tuned = &version->tuned[version->tuned_count];
+            tuned->gpu = name(reader);
+            tuned->multiprocessors = number(reader, 4);
+            tuned->preference = read_expression(reader, kernel);
+        }
+        version->flags &= (uint8_t)~HAS_TUNINGS; /* `apply_tunings` makes one of them the preference */
+    }
 }
 
 /* Finds what a decision depends on, and whether it is remembered. */
@@ -668,6 +689,29 @@ static void bind_handles(ptxmotion_kernel *kernel, void *loaded)
             kernel->versions[i].handle = NULL;
 }
 
+/* Makes the preferences that were measured on the current device those of the versions. On a device that is not known,
+ * and on one of another kind, the versions keep the preferences of the model. */
+static void apply_tunings(ptxmotion_module *module)
+{
+    const ptxmotion_driver *driver = module->driver;
+    char gpu[256] = "";
+    int device, multiprocessors;
+    if (driver->device_get_name == NULL || driver->ctx_get_device(&device) ||
+        driver->device_get_name(gpu, sizeof gpu, device) ||
+        driver->device_get_attribute(&multiprocessors, DEVICE_MULTIPROCESSORS, device))
+        return;
+    for (uint32_t i = 0; i < module->kernel_count; i++)
+        for (uint32_t j = 0; j < module->kernels[i].version_count; j++) {
+            struct version *version = &module->kernels[i].versions[j];
+            for (uint32_t k = 0; k < version->tuned_count; k++)
+                if (version->tuned[k].multiprocessors == (uint32_t)multiprocessors &&
+                    strncmp(version->tuned[k].gpu, gpu, sizeof gpu) == 0) {
+                    version->preference = version->tuned[k].preference;
+                    version->flags |= HAS_PREFERENCE;
+                }
+        }
+}
+
 static int bind(const ptxmotion_driver *driver, const void *contract, size_t size, void *loaded, int is_library,
                 ptxmotion_module **result)
 {
@@ -697,6 +741,7 @@ static int bind(const ptxmotion_driver *driver, const void *contract, size_t siz
         ptxmotion_unload(module);
         return reader.failed;
     }
+    apply_tunings(module);
     for (uint32_t i = 0; i < module->kernel_count; i++)
         bind_handles(&module->kernels[i], loaded);
     *result = module;
@@ -738,6 +783,7 @@ void ptxmotion_unload(ptxmotion_module *module)
             free(kernel->versions[j].conditions);
             free(kernel->versions[j].extra);
             free(kernel->versions[j].extra_sizes);
+            free(kernel->versions[j].tuned);
         }
         while (kernel->shapes != NULL) {
             struct shape *next = kernel->shapes->next;

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /* Changes with every change of a structure or a function of this header. */
-#define PTXMOTION_ABI_VERSION 2
+#define PTXMOTION_ABI_VERSION 3
 
 /* What functions of this header return. A launch returns a CUresult instead. */
 enum ptxmotion_status {
@@ -100,6 +100,7 @@ typedef struct ptxmotion_driver {
     int (*func_load)(void *function);
     int (*module_get_loading_mode)(int *mode);
     int (*thread_exchange_stream_capture_mode)(int *mode);
+    int (*device_get_name)(char *name, int size, int device);
 } ptxmotion_driver;
 
 typedef struct ptxmotion_module ptxmotion_module;
@@ -130,7 +131,8 @@ const char *ptxmotion_reason_words(int reason);
 /* The table of libcuda.so.1, or NULL and the name of what is missing. */
 const ptxmotion_driver *ptxmotion_libcuda(const char **missing);
 
-/* Binds a contract to a CUmodule. `driver`: NULL is libcuda.so.1. A table must live as long as the module. */
+/* Binds a contract to a CUmodule. `driver`: NULL is libcuda.so.1. A table must live as long as the module. If the contract
+ * has measured preferences for the kind of the current device, they count on all devices. */
 int ptxmotion_bind_module(const ptxmotion_driver *driver, const void *contract, size_t size, void *module,
                           ptxmotion_module **result);
 

@@ -123,6 +123,7 @@ class KernelTransform:
                 sorted(promise.kernels),
                 sorted(promise.parameters),
                 sorted(promise.pairs),
+                sorted(promise.aligned),
             )
         reads_code = self.float_code is not None
         return repr((list(self.passes), promised, profile.by_name if profile is not None else None, reads_code))
@@ -136,7 +137,7 @@ class KernelTransform:
     def depends_on_names(self) -> bool:
         """Whether kernels that differ only in their names may be transformed differently."""
         promise = self.promise
-        named = promise is not None and (promise.kernels or promise.parameters or promise.pairs)
+        named = promise is not None and (promise.kernels or promise.parameters or promise.pairs or promise.aligned)
         return bool(named) or self.profile is not None or self.identity is None
 
     def _run_and_audit(

@@ -5,7 +5,8 @@ The passes may hoist a load above a branch if it is known at the launch that the
 home if a kernel that is known to be right has the same instruction in the same block. For every other load, the range
 of its bytes over all threads must be inside the allocation of its pointer, and the pointer aligned, if that is what the
 passes have assumed of it. If it is not known what they have assumed of a load, everything is required that they have
-assumed of any load.
+assumed of any load. A vector load that the passes have made is never at home: one of its parts may have been hoisted
+to the place of the first one.
 
 Requires: the result of the passes, and kernels that compute the same in every launch in question. Guarantees: in a
 launch for which the conditions hold, no load faults that is not in one of these kernels at that place.
@@ -29,14 +30,15 @@ __all__ = ["inside_buffers"]
 def inside_buffers(
     module: Module, kernel: Kernel, others: Sequence[Kernel], assumed: Assumptions
 ) -> tuple[Condition, ...]:
-    """The conditions for the loads of ``kernel`` that are not at home in one of ``others``. ``assumed``: by the passes
-    that made the kernel."""
+    """The conditions for the loads of ``kernel`` that are not at home in one of ``others``. The first of these is the
+    kernel as it was given. ``assumed``: by the passes that made the kernel."""
     homes = {home for other in others for home, _ in _loads(other)}
+    vectors = {home for home, instr in _loads(others[0]) if instr.form.lanes > 1}
     facts = Facts(kernel, module)
     ranges = facts.get(AccessRanges)
     found: dict[Condition, None] = {}
     for home, instr in _loads(kernel):
-        if home in homes and home[0] >= 0:
+        if home[0] >= 0 and home in (homes if instr.form.lanes == 1 else vectors):
             continue
         reference = facts.memory.reference(instr)
         if reference is not None and facts.get(Bounds).is_inside_object(reference):

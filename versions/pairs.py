@@ -19,7 +19,7 @@ from ..transforms.remarks import Remarks
 if TYPE_CHECKING:
     from ..transforms.pipeline import KernelTransform
 
-__all__ = ["Pair", "needed_pairs", "promise_of"]
+__all__ = ["Pair", "needed_pairs", "promise_of", "transformed"]
 
 #: The names of two parameters in alphabetical order.
 Pair = tuple[str, str]
@@ -55,17 +55,17 @@ def needed_pairs(
     are kept where the passes give something else without them.
     """
     recording = _RecordingPromise(everything=True)
-    wanted = _transformed(transform, module, kernel, recording)
+    wanted = transformed(transform, module, kernel, recording)
     pairs = frozenset(recording.used)
     trials = [pairs & relevant, *(frozenset([pair]) for pair in sorted(pairs))]
     for number, trial in enumerate(trials[:MOST_TRIALS]):
         fewer = trial if number == 0 else pairs - trial
-        if fewer < pairs and _transformed(transform, module, kernel, promise_of(kernel.name, fewer)) == wanted:
+        if fewer < pairs and transformed(transform, module, kernel, promise_of(kernel.name, fewer)) == wanted:
             pairs = fewer
     return pairs
 
 
-def _transformed(transform: KernelTransform, module: Module, kernel: Kernel, promise: Promise) -> str:
+def transformed(transform: KernelTransform, module: Module, kernel: Kernel, promise: Promise) -> str:
     """The text of the kernel after the passes, without a gate."""
     copy = kernel.clone()
     replace(transform, promise=promise, timings={}, observer=None)(module, copy, Remarks(module))

@@ -7,6 +7,10 @@
    that is expected to be faster than the version before, or than the kernel, in launches with few warps per scheduler
    becomes a version in front of it (`cost.preferred_warps`; without figures of the machine code, `cost.is_better`). It
    also requires that the ranges of the hoisted loads are inside (`inside`).
+3. *Aligned*: the passes run under the promise that pointers and integers are multiples of small powers of two, so that
+   adjacent loads become vector loads. A result that the gate finds better than the version for disjoint buffers, or
+   than the kernel, becomes a version between the two others (`alignment`). If loads are hoisted under this promise,
+   too, the result becomes the first version, and the one with vector loads precedes that of step 2.
 
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
@@ -16,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..analysis.manager import Facts
@@ -31,9 +36,10 @@ from ..cost import Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
+from .alignment import aligned_promise, alignment_conditions, needed_alignments
 from .disjointness import by_allocation, by_ranges
 from .inside import inside_buffers
-from .pairs import Pair, needed_pairs, promise_of
+from .pairs import Pair, needed_pairs, promise_of, transformed
 
 if TYPE_CHECKING:
     from ..transforms.passes import Pass
@@ -68,14 +74,16 @@ Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
 @dataclass(frozen=True)
 class Candidate:
     """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
-    valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint. ``gain``: what the gate
-    found, in words. ``prefer_when``: when it is expected to be faster; None means always."""
+    valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint, ``aligned`` is assumed of
+    parameters (`Promise.aligned`). ``gain``: what the gate found, in words. ``prefer_when``: when it is expected to be
+    faster; None means always."""
 
     kernel: Kernel
     requires: Mapping[str, tuple[Condition, ...]]
     pairs: frozenset[Pair]
     gain: str = ""
     prefer_when: Expression | None = None
+    aligned: frozenset[tuple[str, str, int]] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -144,11 +152,43 @@ class VersionSearch:
             candidate, reason = self._disjoint(name, kernel, pairs[name])
             found[name] = replace(found[name], candidates=(candidate,) if candidate else (), reason=reason)
         for name in self._given:
-            candidate, reason = self._inside(name, found[name].candidates)
-            if candidate is not None:
-                found[name] = replace(found[name], candidates=(candidate, *found[name].candidates))
-            found[name] = replace(found[name], not_inside=reason)
+            disjoint = found[name].candidates
+            aligned = self._aligned(name, found[name].pointers, disjoint)
+            candidate, reason = self._inside(name, disjoint)
+            inside = () if candidate is None else (candidate,)
+            candidates = (*inside, *disjoint)
+            if aligned is not None:
+                both, _ = self._inside(name, (aligned,))
+                candidates = (*inside, aligned, *disjoint) if both is None else (both, aligned, *inside, *disjoint)
+            found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
+
+    def _aligned(self, name: str, pointers: frozenset[str], disjoint: tuple[Candidate, ...]) -> Candidate | None:
+        """The version with vector loads. ``disjoint``: the version that it extends."""
+        given = self._given[name]
+        pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
+        everything = aligned_promise(promise_of(name, pairs), given, pointers)
+        before = disjoint[0].kernel if disjoint else self._module.kernel(name)
+        if not everything.aligned or not self._has_vectors(name, everything):
+            return None
+        promise = needed_alignments(everything, partial(transformed, self._transform, self._module, given))
+        kernel = self._optimized([name], promise, self._transform.passes)[name]
+        reason, gained, _ = self._judged(name, before, kernel)
+        if reason or not promise.aligned:
+            return None
+        numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
+        conditions = alignment_conditions(promise, numbers)
+        alternatives = disjoint[0].requires if disjoint else {"": ()}
+        requires = {
+            f"{what}{', ' if what else ''}aligned": (*others, *conditions) for what, others in alternatives.items()
+        }
+        return Candidate(kernel, requires, pairs, gained, aligned=promise.aligned)
+
+    def _has_vectors(self, name: str, promise: Promise) -> bool:
+        """Whether a promise of alignment changes what the passes make of a kernel."""
+        given, without = self._given[name], replace(promise, aligned=frozenset())
+        texts = [transformed(self._transform, self._module, given, each) for each in (promise, without)]
+        return texts[0] != texts[1]
 
     def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
         """The entries as they were given, optimized under a promise, by name."""
@@ -180,14 +220,15 @@ class VersionSearch:
         return Candidate(kernel, requires, pairs, gained), ""
 
     def _inside(self, name: str, disjoint: tuple[Candidate, ...]) -> tuple[Candidate | None, str]:
-        """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it
-        extends."""
+        """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it extends,
+        for disjoint or aligned buffers."""
         base, given = self._module.kernel(name), self._given[name]
         if len(given.blocks) < 2:
             return None, "unchanged"
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
         assumed = Assumptions()
-        promise = replace(promise_of(name, pairs), inside=assumed)
+        aligned = disjoint[0].aligned if disjoint else frozenset[tuple[str, str, int]]()
+        promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         before = disjoint[0].kernel if disjoint else base
         reason, gained, warps = self._judged(name, before, kernel, hoists=True)

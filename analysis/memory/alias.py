@@ -58,7 +58,8 @@ class Promise:
     """What the user promises about pointer parameters: no other parameter points into the buffer of a covered one.
 
     ``pairs`` promises less: (kernel, parameter, other parameter), names in alphabetical order, means that the buffers
-    of these two parameters are disjoint. ``inside``: the launch compares the addresses of loads that are executed
+    of these two parameters are disjoint. ``aligned``: (kernel, parameter, power of two) means that the value of this
+    parameter is a multiple of the number. ``inside``: the launch compares the addresses of loads that are executed
     speculatively with the buffers that they lie in; what has to be compared is recorded there.
 
     >>> promise = Promise.parse("restrict:scale.out,add,sum.in+out")
@@ -72,6 +73,7 @@ class Promise:
     kernels: frozenset[str] = frozenset()
     parameters: frozenset[tuple[str, str]] = frozenset()
     pairs: frozenset[tuple[str, str, str]] = frozenset()
+    aligned: frozenset[tuple[str, str, int]] = frozenset()
     inside: Assumptions | None = field(default=None, compare=False)
 
     @classmethod
@@ -113,6 +115,10 @@ class Promise:
     def covers(self, kernel: str, param: str) -> bool:
         """Whether the buffer of ``param`` is promised to overlap no other parameter's buffer."""
         return self.everything or kernel in self.kernels or (kernel, param) in self.parameters
+
+    def alignment(self, kernel: str, param: str) -> int:
+        """A number that divides the value of ``param``."""
+        return max((each for name, other, each in self.aligned if (name, other) == (kernel, param)), default=1)
 
     def names(self, kernel: str, param: str) -> bool:
         """Whether something is promised of the buffer of ``param``."""

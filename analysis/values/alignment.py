@@ -5,10 +5,10 @@ and the factors and known low bits of its indices. The alignment of a parameter 
 or 4 for ``.ptr`` without ``.align``. PTX does not state that memory from ``cudaMalloc`` is aligned to 256 bytes; a
 caller may assume that with ``assumed``. It applies only to a pointer: a parameter with factor 1 that is the only one in
 the address. A parameter with another factor, one of two parameters, or one without ``.ptr`` beside others with ``.ptr``
-may be an integer.
+may be an integer. `Promise.aligned` promises what single parameters are multiples of, also integers.
 
 Requires: value numbers, SSA view. Guarantees: in every execution the address is a multiple of the result, if the
-``.ptr`` attributes are true.
+``.ptr`` attributes and the promise are true.
 Reference: PTX ISA 9.0, §11.2 (kernel parameter attributes).
 """
 
@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 from ...ptx import Param, Reg, Sym, Variable
 from ...ptx.operations import ADDRESS_CONVERSIONS, Operation
 from ..effects import is_call_parameter
-from ..memory.alias import Reference
+from ..memory.alias import Promise, Reference
 from ..memory.points_to import is_pointer_parameter
 from ..memory.speculation import Bounds
+from .divisors import Divisors
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -59,6 +60,7 @@ class Alignments:
             if form.single_atom is None:
                 terms, width = form.terms, bits
                 break
+        promise = self.facts.promise
         symbols = {
             self.values.of_symbol(Sym(each.name, each)): each.align or each.type.bytes * each.lanes
             for each in reference.objects or ()
@@ -69,11 +71,15 @@ class Alignments:
         for number, coefficient in terms:
             divisor = symbols.get(number) or self._of_param.get(number)
             if divisor is None:
-                divisor = self._bounds.divisor(number, width)
+                divisor = max(self._bounds.divisor(number, width), self._divisor(number, promise))
             elif number in self._is_pointer and starts == [number]:
                 divisor = max(divisor, assumed)
             divisor_of_address = math.gcd(divisor_of_address, coefficient * divisor)
         return divisor_of_address & -divisor_of_address
+
+    def _divisor(self, number: int, promise: Promise) -> int:
+        """What divides a class by the definitions of its values. It takes time, so it is found under a promise only."""
+        return self.facts.get(Divisors).of(number) if promise.aligned else 1
 
     def _find_parameters(self) -> None:
         """Find the classes of pointer parameters, both loaded and after ``cvta``."""
@@ -96,7 +102,8 @@ class Alignments:
                     param = address.base.declaration if address is not None and isinstance(address.base, Sym) else None
                     is_whole = instr.form.type is not None and instr.form.type.bits == bits
                     if isinstance(param, Param) and is_whole and is_pointer_parameter(param, bits):
-                        self._of_param[number] = _stated(param)
+                        promised = facts.promise.alignment(facts.kernel.name, param.name)
+                        self._of_param[number] = max(_stated(param), promised)
                         if not is_marked or ".ptr" in param.attributes.split():
                             self._is_pointer.add(number)
                 elif operation in ADDRESS_CONVERSIONS and isinstance(instr.operands[1], Reg):

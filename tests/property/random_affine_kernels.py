@@ -49,6 +49,8 @@ class _Writer:
     rng: random.Random
     sizes: dict[str, int]
     is_tame: bool
+    #: How often `adjacent` is chosen.
+    adjacents: int = 3
     lines: list[str] = field(default_factory=list[str])
     counts: dict[str, int] = field(default_factory=lambda: {"r": 0, "rd": 0, "p": 0, "f": 0, "L": 0})
     #: Registers of 32 bits that may be part of an index.
@@ -89,8 +91,9 @@ class _Writer:
                     self.loop,
                     self.predicated,
                     self.derived,
+                    self.adjacent,
                 ],
-                [5, 3, 3, 3, 2, 3 if self.depth < 3 else 0, 1, 2],
+                [5, 3, 3, 3, 2, 3 if self.depth < 3 else 0, 1, 2, self.adjacents],
             )[0]
             kind()
 
@@ -116,6 +119,46 @@ class _Writer:
             more = self.load(of, self.address(of, self.index()), offset)
             again = self.word(f"xor.b32 {{}}, {total}, {more}")
             self.store(into, place, again)
+
+    def adjacent(self) -> None:
+        """Loads of two to four elements that follow each other, in any order, maybe with stores between them. The index
+        of the first one is often a multiple of a power of two, or of a scalar."""
+        rng, of = self.rng, self.rng.choice(POINTERS)
+        into = rng.choice(POINTERS)
+        index = self.index()
+        way = rng.randrange(5)
+        if way == 0:
+            index = self.word(f"shl.b32 {{}}, {index}, {rng.choice([1, 2, 2])}")
+        elif way == 1:
+            index = self.word(f"mul.lo.s32 {{}}, {index}, {rng.choice(['%n', '%m', '4'])}")
+        elif way == 2:
+            index = self.word(f"and.b32 {{}}, {index}, {rng.choice([-4, -2, 12])}")
+        place, size = self.address(of, index), self.sizes[of]
+        first = rng.choice([0, 0, 0, 0, 4, -1]) * size
+        numbers = list(range(rng.choice([2, 4, 4, 3])))
+        rng.shuffle(numbers)
+        total = self.word("mov.u32 {}, 7")
+        where = self.address(into, self.index())
+        for number in numbers:
+            value = self.load(of, place, first + number * size)
+            total = self.word(f"mad.lo.s32 {{}}, {total}, {number + 2}, {value}")
+            if rng.random() < 0.1:
+                self.store(into, where, total)
+        if rng.random() < 0.4:
+            total = self.beside(of, place, first + (rng.choice([-1, *numbers, len(numbers)])) * size, total)
+        self.store(into, where, total)
+
+    def beside(self, of: str, place: str, offset: int, value: str) -> str:
+        """A load beside others, which a branch decides about."""
+        predicate, behind, result = self.fresh("p"), self.fresh("L"), self.fresh("r")
+        self.emit(f"mov.u32 {result}, {value}")
+        self.emit(f"and.b32 {value}, {value}, 1")
+        self.emit(f"setp.eq.s32 {predicate}, {value}, 0")
+        self.emit(f"@{predicate} bra {behind}")
+        more = self.load(of, place, offset)
+        self.emit(f"add.s32 {result}, {result}, {more}")
+        self.place(behind)
+        return result
 
     def predicated(self) -> None:
         pointer = self.rng.choice(POINTERS)
@@ -430,11 +473,11 @@ class _Writer:
         self.emit(f"st.global.{width} [{address}], {value}")
 
 
-def random_contract(seed: int) -> RandomContract:
-    """The kernel of a seed."""
+def random_contract(seed: int, adjacents: int = 3) -> RandomContract:
+    """The kernel of a seed. ``adjacents``: how often it has loads that follow each other."""
     rng = random.Random(seed)
     is_tame = rng.random() < 0.6
-    writer = _Writer(rng, {name: rng.choice([4, 4, 4, 1]) for name in POINTERS}, is_tame)
+    writer = _Writer(rng, {name: rng.choice([4, 4, 4, 1]) for name in POINTERS}, is_tame, adjacents)
     for name in ("a", "b"):
         writer.emit(f"ld.param.u64 %{name}, [p_{name}]")
     origin = rng.choice(["parameter"] * 6 + ["structure", "memory"])
@@ -520,16 +563,21 @@ def fitted(launch: RandomLaunch, windows: dict[str, tuple[int, int]], seed: int)
     """The launch with allocations that end where the accesses end.
 
     ``windows``: by pointer the range of the bytes that are accessed, relative to the pointer. The windows are in
-    allocations of their own, or one behind the other in one allocation, touching or overlapping by some bytes.
+    allocations of their own, or one behind the other in one allocation, touching or overlapping by some bytes. In half
+    of the launches all pointers are multiples of 16.
     """
     rng = random.Random(seed)
     way = rng.choice(["apart", "touching", "touching", "overlapping"])
+    are_aligned = rng.random() < 0.5
     allocations: list[int] = []
     places: dict[str, tuple[int, int]] = {}
     end = 0
     for name in rng.sample(POINTERS, len(POINTERS)):
         first, last = min(windows[name][0], 0), max(windows[name][1], 0)
         start = -first % 4 if way == "apart" else end + -(end - first) % 4
+        if are_aligned:  # the pointers are multiples of 16
+            begin = 0 if way == "apart" else end
+            start = begin + (first - begin) % 16
         if way == "overlapping":
             start = max(start - rng.choice([0, 4, 8, 64]), -first % 4)
         places[name] = (len(allocations) if way == "apart" else 0, start - first)

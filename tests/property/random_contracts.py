@@ -14,11 +14,14 @@ from ptxmotion.contract import (
     KernelContract,
     Launch,
     LaunchChange,
+    LaunchClass,
     Number,
     Operation,
     Parameter,
     Range,
     Symbol,
+    TunedMachine,
+    Tuning,
     Version,
 )
 from ptxmotion.contract.expressions import COMPARISONS, FIELD_TYPES, PLAIN_SYMBOLS, STACK, stack_need
@@ -137,12 +140,32 @@ _easy_versions = st.builds(
 )
 
 
-def _kernel(versions: list[Version]) -> KernelContract:
-    return KernelContract("k", PARAMETERS, (*versions, Version("k")))
+#: Kinds of machines. The first one may be that of a fake driver.
+MACHINES = (TunedMachine("NVIDIA Fake", 4), TunedMachine("NVIDIA Fake", 132), TunedMachine("Another GPU", 4))
 
 
-easy_kernels = st.lists(_easy_versions, min_size=1, max_size=3).map(_kernel)
-kernels = st.lists(versions, max_size=4).map(_kernel)
+@st.composite
+def _tunings(draw: st.DrawFn, entries: list[str]) -> tuple[Tuning, ...]:
+    """Tunings for some machines, with classes that do not overlap."""
+    found: list[Tuning] = []
+    for machine in draw(st.lists(st.sampled_from(MACHINES), unique=True)):
+        bounds = sorted(draw(st.sets(st.sampled_from([1, 63, 64, 127, 128, 5000, 2**20, 2**40, 2**63]), max_size=4)))
+        preferred = st.lists(st.sampled_from(entries), unique=True).map(tuple) if entries else st.just(())
+        pairs = zip(bounds[::2], bounds[1::2], strict=False)
+        classes = [LaunchClass(least, most, draw(preferred), dict.fromkeys(entries, 1.5)) for least, most in pairs]
+        found.append(Tuning(machine, "580", "2026-01-02", tuple(classes)))
+    return tuple(found)
+
+
+@st.composite
+def _kernels(draw: st.DrawFn, versions: st.SearchStrategy[list[Version]]) -> KernelContract:
+    found = draw(versions)
+    tunings = draw(st.just(()) | _tunings(list(dict.fromkeys(each.entry for each in found))))
+    return KernelContract("k", PARAMETERS, (*found, Version("k")), tunings)
+
+
+easy_kernels = _kernels(st.lists(_easy_versions, min_size=1, max_size=3))
+kernels = _kernels(st.lists(versions, max_size=4))
 contracts = st.builds(_contract, kernels, st.text("0123456789abcdef", min_size=64, max_size=64))
 
 

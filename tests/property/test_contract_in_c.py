@@ -10,6 +10,7 @@ from ptxmotion.contract import Contract, Extent, KernelContract, Launch, Symbol,
 from ptxmotion.contract.bytecode import encode
 from ptxmotion.contract.conditions import Condition, Holds
 from ptxmotion.contract.expressions import Expression
+from ptxmotion.contract.tuning import tuned_kernel
 from ptxmotion.runtime.choice import Choice, Flag, Reason, Request, choose
 from ptxmotion.runtime.library import packed_config
 
@@ -93,7 +94,7 @@ def drivers(draw: st.DrawFn, kernel: KernelContract) -> FakeDriver:
         found,
         allocations,
         mapped_twice=[each for each in allocations if not draw(st.integers(0, 3))],
-        multiprocessors=draw(st.integers(1, 200)),
+        multiprocessors=draw(st.sampled_from([4, 132]) | st.integers(1, 200)),
         capturing=draw(st.sampled_from([frozenset[int](), frozenset([5])])),
         partitioned=draw(st.sampled_from([frozenset[int](), frozenset([5])])),
     )
@@ -124,7 +125,7 @@ def test_choices(data: st.DataObject) -> None:
         extents if data.draw(st.booleans()) else {},
         Flag(data.draw(st.sampled_from([0, 8, 10, 1, 2, 3, 10, 4]))),
     )
-    expected = choose(kernel, request, driver)
+    expected = choose(tuned_kernel(kernel, driver.machine), request, driver)
     bound = built_library().bind(encode(Contract("0" * 64, {"k": kernel})), driver.MODULE, driver=driver.table())
     found = bound.kernel("k")
     assert found is not None
@@ -175,7 +176,8 @@ def test_remembered_decisions(data: st.DataObject) -> None:
             data.draw(st.sampled_from([0, 5])),
             flags=Flag(data.draw(st.sampled_from([0, 8, 2]))),
         )
-        expected, result = choose(kernel, request, driver), found.choose(request)
+        expected = choose(tuned_kernel(kernel, driver.machine), request, driver)
+        result = found.choose(request)
         assert (result.version, result.reasons) == (expected.version, expected.reasons)
         assert (result.grid, result.block, result.shared) == (expected.grid, expected.block, expected.shared)
 

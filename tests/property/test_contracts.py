@@ -28,7 +28,7 @@ from ptxmotion.contract import Condition, Contract, Disjoint, Holds, Launch, Ran
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Param, flatten_scopes, parse
 from ptxmotion.suites.registry import benchmarks, find
-from ptxmotion.versions import inside
+from ptxmotion.versions import inside, search
 from random_affine_kernels import POINTERS, RandomContract, RandomLaunch, fitted, random_contract, random_launch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
@@ -40,6 +40,8 @@ FIXED = 60
 LAUNCHES = 5
 #: Programs of the suites that take a second or so.
 QUICK = ("rodinia/gaussian", "rodinia/pathfinder", "parboil/histo")
+#: How often kernels have adjacent loads in the tests of vector loads.
+MANY = 30
 #: The widest window for which allocations are made that fit.
 WIDEST = 1 << 16
 
@@ -158,10 +160,10 @@ def test_versions_compute_the_same(seeds: list[int]) -> None:
     print(tally)
 
 
-def wrong_versions(seed: int, tally: Tally) -> list[str]:
+def wrong_versions(seed: int, tally: Tally, adjacents: int = 3) -> list[str]:
     """The versions of the kernel of ``seed`` that compute something else in a launch for which their conditions
-    hold."""
-    kernel = random_contract(seed)
+    hold. ``adjacents``: how often the kernel has loads that follow each other."""
+    kernel = random_contract(seed, adjacents)
     result = optimize(kernel.ptx, "O3", Policy(gate="off", contract=True))
     assert result.contract is not None and result.contract.matches(result.text)
     assert loads(result.contract.dumps()) == result.contract
@@ -185,6 +187,7 @@ def wrong_versions(seed: int, tally: Tally) -> list[str]:
             # A load that is executed early may read what another thread writes. Then its value is not used.
             benign = {"race", "same-value-race"} if "inside" in what else set[str]()
             wrong += fault(entry, given, after.run(entry, launch, seed), benign)
+            tally.add("launches of vector loads", "aligned" in what)
         if taken:
             tally.add(f"taken: {taken[0].description}")
         elif all("inside" in each.description for each in versions[:-1]):
@@ -262,6 +265,25 @@ def are_apart(ptx: str, contract: Contract, done: Done) -> bool:
 def is_noticed(seeds: range) -> bool:
     """Whether a version of one of the kernels of ``seeds`` computes something else or faults."""
     return any(wrong_versions(seed, Tally()) for seed in seeds)
+
+
+@pytest.mark.slow
+def test_vector_loads_are_launched() -> None:
+    """Enough of the random launches take a version that requires alignment."""
+    tally = Tally()
+    for seed in range(40):
+        assert wrong_versions(seed, tally, MANY) == [], seed
+    print(tally)
+    assert tally.counts["launches of vector loads"] >= 10
+
+
+@pytest.mark.slow
+def test_missing_conditions_for_vector_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(promise: object, numbers: object) -> tuple[Condition, ...]:
+        return ()
+
+    monkeypatch.setattr(search, "alignment_conditions", nothing)
+    assert any(wrong_versions(seed, Tally(), MANY) for seed in range(40))
 
 
 @pytest.mark.slow

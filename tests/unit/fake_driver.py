@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ptxmotion.contract import Extent
+from ptxmotion.contract import Extent, TunedMachine
 from ptxmotion.runtime.choice import Occupancy, Triple
 from ptxmotion.runtime.library import CConfig, CDriver, Library
 
@@ -75,6 +75,7 @@ class FakeDriver:
     #: What `cuPointerGetAttributes` says about allocations that are not of cuMemAlloc: an attribute and its value.
     pointer_attributes: dict[Extent, dict[int, int]] = field(default_factory=dict[Extent, dict[int, int]])
     multiprocessors: int = 4
+    gpu: str = "NVIDIA Fake"
     capturing: frozenset[int] = frozenset()
     partitioned: frozenset[int] = frozenset()
     refuses: dict[str, int] = field(default_factory=dict[str, int])
@@ -89,6 +90,11 @@ class FakeDriver:
     def __post_init__(self) -> None:
         self._handles = {index + 1: name for index, name in enumerate(self.entries)}
         self._kept: list[Any] = []
+
+    @property
+    def machine(self) -> TunedMachine:
+        """The kind of this machine."""
+        return TunedMachine(self.gpu, self.multiprocessors)
 
     # --- as a machine ----------------------------------------------------------------------------------------
 
@@ -173,6 +179,10 @@ class FakeDriver:
         function[0] = handle
         return SUCCESS
 
+    def _device_get_name(self, name: Any, size: int, device: int) -> int:
+        ctypes.memmove(name, self.gpu.encode()[: size - 1] + b"\0", min(len(self.gpu.encode()), size - 1) + 1)
+        return SUCCESS
+
     _library_get_kernel = _module_get_function
 
     def _kernel_get_function(self, function: Any, kernel: int) -> int:
@@ -242,5 +252,6 @@ _TYPES: dict[str, tuple[Any, ...]] = {
     "ctx_get_device": (ctypes.POINTER(WORD),),
     "device_get_attribute": (ctypes.POINTER(WORD), WORD, WORD),
     "device_get_count": (ctypes.POINTER(WORD),),
+    "device_get_name": (POINTER, WORD, WORD),
     "stream_get_green_context": (POINTER, _TO_POINTER),
 }

@@ -32,8 +32,8 @@ MAY_SEE = {
     "runtime": {"ptx", "emulator", "toolchain", "harness"},
     "suites": {"", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness"},
     "programs": {
-        *("", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness", "runtime"),
-        "suites",
+        *("", "ptx", "analysis", "transforms", "versions", "dsl", "dsl.image", "emulator", "toolchain", "harness"),
+        *("runtime", "suites"),
     },
     "cli": {
         *("", "ptx", "analysis", "transforms", "dsl", "dsl.image", "emulator", "toolchain", "harness", "runtime"),
