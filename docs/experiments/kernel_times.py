@@ -13,8 +13,8 @@ the machine code that is in the executable, or if no arm changes a kernel. The n
 of most programs, is divided by ten.
 
 `run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed by
-`kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in another order
-in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS gets one file of
+`injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in
+another order in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS gets one file of
 JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their number, the mean
 and the median of their times.
 

@@ -19,7 +19,7 @@ import pytest
 from ptxmotion.python_child import child_environment, python_command
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "injection").glob("*.c"))
+SOURCES = sorted(path for path in (ROOT / "injection").glob("*.c") if path.stem != "kernel_times")
 
 #: Runs the verb with the library of the tests; the arguments are its path and those of `ptxmotion run`.
 _PROGRAM = """
@@ -66,6 +66,15 @@ def built_injection() -> Path:
             pytest.skip("no C compiler")
     target = kept_folder("ptxmotion-inject-") / "inject.so"
     compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", *SOURCES, "-ldl", "-lpthread")
+    return target
+
+
+@functools.cache
+def built_times() -> Path:
+    """The library of `ptxmotion times`, compiled once for each process of the tests."""
+    target = kept_folder("ptxmotion-times-library-") / "times.so"
+    source = ROOT / "injection" / "kernel_times.c"
+    compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", source, "-ldl", "-lpthread")
     return target
 
 
