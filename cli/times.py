@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from ..programs.kernel_times import Comparison, KernelTime
 
 EPILOG = """\
-It needs a GPU and libcupti, which is a part of CUDA and of nvidia-cuda-cupti. The programs are not changed. Their output
-is not shown. With --before, both commands are executed several times, and the mean times of launches are compared. A
-verdict is FASTER or SLOWER if the 99 % interval lies outside of 1 %.
+It needs a GPU and libcupti, which is a part of CUDA and of nvidia-cuda-cupti. The programs are not changed. Their
+output is not shown. With --before, both commands are executed several times, and the mean times of launches are
+compared. A verdict is FASTER or SLOWER if the 99 % interval lies outside of 1 %.
 
 examples:
   ptxmotion times ./solver                                               (on a machine with a GPU)
