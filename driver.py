@@ -172,8 +172,11 @@ def _add_versions(
 
     def optimized(scratch: Module, kernels: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]) -> None:
         restricted = replace(transform, passes=passes, promise=promise, timings={}, observer=None)
-        # With a promise about buffers, loads are hoisted, which is for small launches only.
-        optimize_module(scratch, kernels, restricted, judge if promise.inside is None else few, Remarks(scratch))
+        assumed = promise.inside
+        if assumed is None:
+            optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
+        else:  # loads are hoisted, which is for small launches only; without an assumption there is no version
+            optimize_module(scratch, kernels, restricted, few, Remarks(scratch), lambda: not assumed.is_empty)
 
     hoisting = passes_of(HOISTING) if transform.passes else []
     outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
@@ -204,10 +207,16 @@ def _is_optimized(module: Module, policy: Policy) -> bool:
 
 
 def optimize_module(
-    module: Module, kernels: Sequence[Kernel], transform: KernelTransform, judge: Judge | None, log: Remarks
+    module: Module,
+    kernels: Sequence[Kernel],
+    transform: KernelTransform,
+    judge: Judge | None,
+    log: Remarks,
+    is_wanted: Callable[[], bool] = lambda: True,
 ) -> list[str]:
     """Optimize ``kernels`` of ``module`` in place, without verifying them first. Returns the names of those that
-    changed."""
+    changed. ``is_wanted`` is called after the passes. If it is false, the gate does not run, and the result is not to
+    be used."""
     cache = None
     if judge is not None:
         from .transforms.gate.outcome_cache import OutcomeCache
@@ -217,6 +226,8 @@ def optimize_module(
     selected = [kernel for kernel in kernels if kernel.name not in recorded]
     equal = {} if transform.depends_on_names else EqualKernels.among(module, selected, log)
     attempts = _transform(module, [each for each in selected if each.name not in equal], transform, judge, log)
+    if not is_wanted():
+        return []
     complete = True
     if judge is not None:
         from .transforms.gate.gate import judge_attempts

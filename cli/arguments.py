@@ -46,6 +46,7 @@ VERBS: dict[str, str] = {
     "image": "show how an image pipeline is lowered, or run it on pictures",
     "nvcc": "run nvcc and optimize the PTX that it compiles",
     "run": "run a program and optimize the PTX that it loads",
+    "times": "print how long the kernels of a program take, or compare them with another program",
     "bisect": "find the kernel and the rewrite that change the result of a program",
     "extract": "list or write the PTX and the cubins in executables, libraries and objects",
     "contract": "print, check or tune launch contracts",
@@ -187,7 +188,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     color.set_when("auto")
     named = next((word for word in argv if word in VERBS), None)
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
-    arguments, unknown = parser.parse_known_args(argv if named == _RUNS_A_COMMAND else _explicit(argv))
+    arguments, unknown = parser.parse_known_args(argv if named in _RUN_A_COMMAND else _explicit(argv))
     if unknown:
         _refuse_unknown(_chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
@@ -207,8 +208,8 @@ def _asks_for_all(argv: list[str], named: str) -> bool:
     return "-h" in before or "--help" in before
 
 
-#: The verb whose words, from the first one that is no option, are the command line of another program.
-_RUNS_A_COMMAND = "run"
+#: The verbs whose words, from the first one that is no option, are the command line of another program.
+_RUN_A_COMMAND = frozenset(["run", "times"])
 
 #: Options whose value is optional. The value must follow an `=`; the next word is never their value.
 OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
@@ -288,6 +289,8 @@ TRUSTED_ONLY = {
     "fuse": frozenset(["assume-independent"]),
     "doctor": frozenset(["calibrate"]),
     "run": frozenset(["json"]),
+    # The command before is executed.
+    "times": frozenset(["json", "before"]),
     # A variant can name a git revision, whose code is executed.
     "bench": frozenset(["variant", "baseline", "json", "markdown", "folder", "branch"]),
 }

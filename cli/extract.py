@@ -212,9 +212,10 @@ def _print(found: list[Listed], *, with_kernels: bool) -> None:
         image = each.image
         origin = "".join((f"{image.member}: " if image.member else "", image.source))
         linked = "" if image.is_linked else "not linked"
-        rows.append((each.name, image.target, image.size, image.compression, linked, each.problem or origin, None))
+        rows.append((each.name, image.target, image.size, image.compression, linked, None, each.problem or origin))
         if with_kernels:
-            rows += [("", "", None, "", "", f"  {_source_name(name)}", count) for name, count in each.kernels.items()]
-    print_table(("image", "target", "bytes", "compression", "state", "source and kernels", "registers"), rows)
+            rows += [("", "", None, "", "", count, f"  {_source_name(name)}") for name, count in each.kernels.items()]
+    # The names are in the last column: those of templates may have thousands of characters, and are not padded there.
+    print_table(("image", "target", "bytes", "compression", "state", "registers", "source and kernels"), rows)
     kinds = Counter(each.image.kind for each in found)
     sys.stdout.write(f"{', '.join(f'{number} {kind}' for kind, number in kinds.items()) or 'no images'}\n")

@@ -31,8 +31,8 @@ def main(arguments: Sequence[str]) -> int:
 
     try:
         found = step_of_cicc(arguments, _runs())
-    except ValueError as error:
-        _warn(f"compiled without the optimizer: {error}")
+    except Exception as error:
+        _warn(f"compiled without the optimizer: {' '.join(str(error).split()) or type(error).__name__}")
         return 0
     if found is None:
         return 0

@@ -46,12 +46,15 @@ def run_ptxas(arguments: Sequence[str]) -> int:
         return status
     if not changed:
         _become(ptxas, arguments)
-    with tempfile.TemporaryDirectory(prefix="ptxmotion-") as folder:
-        other = os.path.join(folder, os.path.basename(path))
-        with open(other, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(changed[0])
-        command = [ptxas, *(other if word == path else word for word in arguments)]
-        done = subprocess.run(command, capture_output=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ptxmotion-") as folder:
+            other = os.path.join(folder, os.path.basename(path))
+            with open(other, "w", encoding="utf-8", errors="surrogateescape") as file:
+                file.write(changed[0])
+            command = [ptxas, *(other if word == path else word for word in arguments)]
+            done = subprocess.run(command, capture_output=True)
+    except OSError:  # a full disk, for example
+        _become(ptxas, arguments)
     if done.returncode:
         _become(ptxas, arguments)
     for stream, text in ((sys.stdout, done.stdout), (sys.stderr, done.stderr)):

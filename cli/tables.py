@@ -30,6 +30,8 @@ def _plain(headings: Sequence[str], texts: list[list[str]], right: list[bool], t
     every = [list(headings), *texts]
     widths = [max(len(row[i]) for row in every) for i in range(len(headings))]
     lines = [title] if title else []
+    if not right[-1]:
+        widths[-1] = 0  # the last column needs no padding
     for row in every:
         cells = [c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)]
         lines.append("  ".join(cells).rstrip())

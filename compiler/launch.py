@@ -15,8 +15,8 @@ files into which the steps cicc write contracts are in the environment variable 
 The nvcc that is run is, in this order: PTXMOTION_NVCC; the first one in PATH, which a build without this tool would
 use; that of NVIDIA's wheels; that of an installed CUDA.
 
-Guarantees: where there is no view, or nvcc is a script or older than CUDA 13, nvcc runs unchanged after one warning. A
-command without a step cicc runs unchanged without a warning.
+Guarantees: where there is no view, or nvcc is a script or older than CUDA 13, or anything fails here, nvcc runs
+unchanged after one warning. A command without a step cicc runs unchanged without a warning.
 Alternatives that were tried. Running the steps that a dry run prints would repeat nvcc's parallel steps, its clean-up
 and its messages. A ptxas that is found first would optimize neither the output of ``-ptx`` nor the PTX in executables,
 and would optimize a PTX file once for each target. A search path is no way to either: nvcc puts its own folders first.
@@ -71,6 +71,22 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
         say(_AGAIN)
         os._exit(1)
     nvcc, has_contracts = _unwrapped(find_nvcc()), wants_contracts()
+    before = dict(os.environ)
+    try:
+        program, added = _prepared(nvcc, arguments, has_contracts, say)
+        os.execv(program, [program, *arguments, *added])
+    except NoCompiler:
+        raise
+    except Exception as error:
+        problem = " ".join(str(error).split()) or type(error).__name__
+        say(f"ptxmotion: warning: {nvcc} runs without the optimizer: {problem}")
+        os.execve(nvcc, [nvcc, *arguments], before)
+
+
+def _prepared(
+    nvcc: str, arguments: Sequence[str], has_contracts: bool, say: Callable[[str], None]
+) -> tuple[str, list[str]]:
+    """The program that runs in place of ``nvcc``, and the arguments that it gets in addition. Sets the environment."""
     program, added = nvcc, list[str]()
     lacks_libraries = _lacks_libraries(nvcc, arguments)
     if lacks_libraries or _may_compile(arguments) or not _is_elf(nvcc):
@@ -81,7 +97,7 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
             program = _with_libraries(nvcc, steps, arguments)
         if steps is not None and has_contracts:
             added = _launch_checks(steps, say)
-    os.execv(program, [program, *arguments, *added])
+    return program, added
 
 
 def find_nvcc() -> str:

@@ -91,6 +91,8 @@ def launch_archive(compiler: Sequence[str]) -> str:
             return path
         except OSError as error:
             problem = f"{error.filename}: {error.strerror}"
+        except NoArchive as error:  # for example because the disk of this folder is full
+            problem = str(error)
     raise NoArchive(problem)
 
 

@@ -1,6 +1,7 @@
-"""The C library (`ptxmotion_inject.c` and the files beside it), and the environment of a program that loads it.
+"""The C libraries (`ptxmotion_inject.c` with the files beside it, and `kernel_times.c`), and the environment of a
+program that loads the first one.
 
-The wheel and `make` build it beside this file where there is a C compiler.
+The wheel and `make` build them beside this file where there is a C compiler.
 """
 
 from __future__ import annotations
@@ -32,16 +33,18 @@ class NoLibrary(Exception):
     """The library was not built; the text says what to do."""
 
 
-def find_library() -> str:
-    """The path of the library. Raises `NoLibrary`."""
+def find_library(name: str = "_inject") -> str:
+    """The path of a library in this folder: ``_inject`` for `ptxmotion run`, ``_times`` for `ptxmotion times`. Raises
+    `NoLibrary`."""
     here = Path(__file__).parent
     for suffix in EXTENSION_SUFFIXES:
-        path = here / f"_inject{suffix}"
+        path = here / f"{name}{suffix}"
         if path.is_file():
             return str(path)
     advice = f"install a C compiler, and in the checkout: {sys.executable} -m pip install --force-reinstall --no-deps ."
     needs = "it is built when ptxmotion is installed where there is a C compiler, on Linux on x86-64 with glibc"
-    raise NoLibrary(f"the library for `ptxmotion run` was not built: {needs}\n{advice}")
+    verb = {"_inject": "run", "_times": "times"}[name]
+    raise NoLibrary(f"the library for `ptxmotion {verb}` was not built: {needs}\n{advice}")
 
 
 def environment(library: str, folder: str) -> dict[str, str]:

@@ -17,14 +17,15 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import io
 import struct
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ..cost import loop_weight
+from .elf import NO_BITS, sections_of
 from .machine_code import SIZE, Code, count
 
 #: The numbers of the attributes EIATTR_… of `.nv.info`, with the names that nvdisasm prints.
@@ -149,14 +150,11 @@ def read_image(cubin: bytes) -> Image:
 @contextlib.contextmanager
 def _damage_reported() -> Generator[None]:
     """Raise `CubinError` instead of the errors that an invalid length or index in the file causes."""
-    # A late import: to import pyelftools takes as long as ptxas takes for a small kernel.
-    from elftools.common.exceptions import ELFError
-
     try:
         yield
     except CubinError:
         raise
-    except (ELFError, struct.error, ValueError, LookupError, AssertionError, MemoryError, OverflowError) as error:
+    except (struct.error, ValueError, LookupError, AssertionError, MemoryError, OverflowError) as error:
         raise CubinError(f"no cubin, or a damaged one: {error}") from error
 
 
@@ -176,24 +174,33 @@ class Image:
     """The sections and symbols of a cubin."""
 
     def __init__(self, cubin: bytes) -> None:
-        from elftools.elf.elffile import ELFFile
-
-        elf: Any = ELFFile(io.BytesIO(cubin))
-        sections: list[Any] = list(elf.iter_sections())
-        if elf.header["e_machine"] not in ("EM_CUDA", _EM_CUDA):
-            raise CubinError(f"an ELF file for {elf.header['e_machine']}, not for CUDA")
-        flags = int(elf.header["e_flags"])
+        if cubin[:4] != b"\x7fELF":
+            raise CubinError("no cubin, or a damaged one: it is no ELF file")
+        sections = sections_of(cubin, 0, len(cubin))
+        (machine,) = struct.unpack_from("<H", cubin, 18)
+        if machine != _EM_CUDA:
+            raise CubinError(f"an ELF file for machine {machine}, not for CUDA")
+        (flags,) = struct.unpack_from("<I", cubin, 48)
+        self._cubin = cubin
         # In files of CUDA 13, the architecture is one byte higher. The OS ABI shows that a file is of CUDA 13. The ABI
         # version does not: it is 2 if a function has parameters in registers.
-        self.sm: int = flags >> 8 & 0xFF if elf.header["e_ident"]["EI_OSABI"] == _OSABI_CUDA_13 else flags & 0xFF
+        self.sm: int = flags >> 8 & 0xFF if cubin[7] == _OSABI_CUDA_13 else flags & 0xFF
         if self.sm < OLDEST_SM:
             raise CubinError(f"code for sm_{self.sm}: sm_{OLDEST_SM} and newer are read")
-        self._sections = {str(s.name): s for s in sections}
-        self.names = [str(s.name) for s in sections]
+        self._sections = {section.name: section for section in sections}
+        self.names = [section.name for section in sections]
         self.symbols = list(self._read_symbols())
         self._values = dict(self._read_values())
-        self.data_sha256 = _digest(self, (name for name in self.names if _is_module_data(name)))
-        self.variables = dict(sorted(_variables(self)))
+
+    @cached_property
+    def data_sha256(self) -> str:
+        """A hash of the initialised data of the module."""
+        return _digest(self, (name for name in self.names if _is_module_data(name)))
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """The variables of the module by name."""
+        return dict(sorted(_variables(self)))
 
     def has(self, name: str) -> bool:
         """Whether the cubin has a section ``name``."""
@@ -202,12 +209,14 @@ class Image:
     def data(self, name: str) -> bytes:
         """The bytes of a section; empty if there is no such section, or if it has no bytes in the file."""
         section = self._sections.get(name)
-        return bytes(section.data()) if section is not None and section["sh_type"] != "SHT_NOBITS" else b""
+        if section is None or section.kind == NO_BITS:
+            return b""
+        return self._cubin[section.start : section.start + section.size]
 
     def size(self, name: str) -> int:
         """The size of a section, also of one without bytes in the file."""
         section = self._sections.get(name)
-        return int(section["sh_size"]) if section is not None else 0
+        return section.size if section is not None else 0
 
     def _read_symbols(self) -> Iterator[Symbol]:
         strings = self.data(".strtab")

@@ -30,6 +30,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from .elf import NO_BITS, ElfError, sections_of
+
 __all__ = ["DeviceImage", "FatbinError", "device_images", "opened", "with_contents"]
 
 #: A file that is mapped to memory, or bytes.
@@ -173,34 +175,16 @@ def _of_elf(data: Data, start: int, end: int, member: str) -> Iterator[DeviceIma
         sm = flags >> 8 & 0xFF if data[start + 7] == _OSABI_CUDA_13 else flags & 0xFF
         yield DeviceImage("cubin", f"sm_{sm}", "", "", member, "", end - start, True, data, start, end)
         return
-    sections = _elf_sections(data, start, end)
-    if sections is None:
+    try:
+        sections = sections_of(data, start, end)
+    except ElfError as error:
+        raise FatbinError(str(error)) from None
+    if not sections:
         yield from _fatbins(data, start, end, member, is_linked=True)
-        return
-    for name, first, last in sections:
-        if name in _SECTIONS:
-            yield from _fatbins(data, first, last, member, is_linked=name == _SECTIONS[0])
-
-
-def _elf_sections(data: Data, start: int, end: int) -> list[tuple[str, int, int]] | None:
-    """(name, start, end) of the sections of an ELF file; `None` if it has no section headers."""
-    if data[start + 4] != 2 or data[start + 5] != 1:
-        raise FatbinError("it is an ELF file that is not of 64 bits and little-endian")
-    (table,) = struct.unpack_from("<Q", data, start + 40)
-    size, count, names = struct.unpack_from("<HHH", data, start + 58)
-    if not table or not count:
-        return None
-    headers = [struct.unpack_from("<IIQQQQ", data, start + table + at * size) for at in range(count)]
-    if names >= count:
-        raise FatbinError("the ELF file is damaged")
-    strings = bytes(data[start + headers[names][4] : start + headers[names][4] + headers[names][5]])
-    found: list[tuple[str, int, int]] = []
-    for name, kind, _, _, offset, length in headers:
-        first = start + offset
-        if kind != 8 and first + length <= end:  # 8: a section without content in the file
-            text = strings[name : strings.find(b"\0", name)].decode("utf-8", "replace")
-            found.append((text, first, first + length))
-    return found
+    for section in sections:
+        if section.name in _SECTIONS and section.kind != NO_BITS:
+            is_linked = section.name == _SECTIONS[0]
+            yield from _fatbins(data, section.start, section.start + section.size, member, is_linked=is_linked)
 
 
 # --- fatbins

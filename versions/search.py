@@ -67,7 +67,8 @@ HOISTING = "ssrqp:paper=true"
 #: machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
 
-#: Optimizes kernels of a module in place with passes, under a promise.
+#: Optimizes kernels of a module in place with passes, under a promise. If the promise has `Promise.inside` and nothing
+#: was assumed there, the result is not to be used.
 Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
 
 
@@ -230,6 +231,8 @@ class VersionSearch:
         aligned = disjoint[0].aligned if disjoint else frozenset[tuple[str, str, int]]()
         promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned)
         kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
+        if assumed.is_empty:
+            return None, "same"
         before = disjoint[0].kernel if disjoint else base
         reason, gained, warps = self._judged(name, before, kernel, hoists=True)
         if reason:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from ...contract import Expression, Number, Operation
 from ...contract.expressions import argument, compare, stack_need
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from ..manager import Facts
 
 __all__ = ["AccessRange", "AccessRanges", "are_readable"]
+
+#: The address without its constant, and the guards.
+_Group: TypeAlias = "tuple[Poly, tuple[Comparison, ...]]"
 
 #: The longest text of the two ends and of the needs, in characters, and the deepest stack for their evaluation.
 _LONGEST = 4000
@@ -71,20 +74,26 @@ class AccessRanges:
         }
         self._params: list[Param] = [param for _, param in self._launch.params.values()]
         self._is_whole = bits == 64 and facts.kernel.is_entry
-        #: By instruction its range.
-        self._found: dict[Instr, AccessRange | None] = {}
+        #: The accesses at the same address, except for a constant, and with the same guards: (instruction, constant,
+        #: bytes) by (address without its constant, guards). A range is computed for all accesses of a group.
+        self._groups: dict[_Group, list[tuple[Instr, int, int]]] = {}
+        #: By instruction its group.
+        self._group_of: dict[Instr, _Group] = {}
+        #: By group its range; a group that was not asked for is missing.
+        self._found: dict[_Group, AccessRange | None] = {}
         #: By (class of values, offset, bytes, block): `at_end`.
         self._at_end: dict[tuple[int, int, int, int], AccessRange | None] = {}
-        #: The address without its constant, the pointer, and the bounds of the distance, of each range in `_found`.
-        self._bounds: set[tuple[Poly, int, Expression, Expression]] = set()
+        #: By address without its constant: the pointer and the bounds of the distance of each range of its groups.
+        self._bounds: dict[Poly, set[tuple[int, Expression, Expression]]] = {}
         #: By class of values an SSA value of it.
         self._values: dict[int, int] | None = None
         if self._is_whole:
-            self._find(facts)
+            self._group(facts)
 
     def of(self, instr: Instr) -> AccessRange | None:
         """The bytes that ``instr`` touches; ``None`` if they are unknown."""
-        return self._found.get(instr)
+        group = self._group_of.get(instr)
+        return None if group is None else self._range_of_group(group)
 
     def at_end(self, reference: Reference, block: int) -> AccessRange | None:
         """The bytes of ``reference`` over all threads that reach the end of ``block``. Its base must be available
@@ -105,11 +114,14 @@ class AccessRanges:
         if address is None:
             return None
         first, base = _signed(address.value + reference.offset), address - constant(address.value)
+        bounds = self._bounds_of(base)
+        if not bounds:
+            return None
         found = self.range_of(base, self._launch.guards.at(block), first, first + reference.bytes)
         if found is None:
             return None
-        bounds = (base, found.pointer, found.start - first, found.stop - (first + reference.bytes))
-        return found if bounds in self._bounds else None
+        own = (found.pointer, found.start - first, found.stop - (first + reference.bytes))
+        return found if own in bounds else None
 
     def address(self, number: int) -> Poly | None:
         """The polynomial of a class of values of 64 bits; ``None`` if it is unknown."""
@@ -141,23 +153,40 @@ class AccessRanges:
             return forms.extended(inner, cast("str", key[1])) if inner is not None and key[1] in ("s", "u") else None
         return None
 
-    def _find(self, facts: Facts) -> None:
+    def _group(self, facts: Facts) -> None:
+        """Find the groups. Their ranges are computed when they are needed, because that takes longer."""
         accesses = access_set_with(facts, self._launch.forms, self._launch.guards).accesses
-        groups: dict[tuple[Poly, tuple[Comparison, ...]], list[tuple[Instr, int, int]]] = {}
         for access in accesses:
-            base = access.address - constant(access.address.value)
-            member = (access.instr, access.address.value, access.bytes)
-            groups.setdefault((base, access.guards), []).append(member)
-        for (base, guards), members in groups.items():
-            first = min(offset for _, offset, _ in members)
-            last = max(offset + size for _, offset, size in members)
-            found = self.range_of(base, guards, first, last)
-            if found is not None:
-                start = _signed(first)
-                stop = start + last - first
-                self._bounds.add((base, found.pointer, found.start - start, found.stop - stop))
-            for instr, _, _ in members:
-                self._found[instr] = found
+            group = (access.address - constant(access.address.value), access.guards)
+            self._groups.setdefault(group, []).append((access.instr, access.address.value, access.bytes))
+        for group, members in self._groups.items():
+            self._group_of |= dict.fromkeys((instr for instr, _, _ in members), group)
+
+    def _range_of_group(self, group: _Group) -> AccessRange | None:
+        """The bytes that all accesses of a group touch."""
+        if group not in self._found:
+            base, guards = group
+            first, last = self._extent(group)
+            self._found[group] = self.range_of(base, guards, first, last)
+        return self._found[group]
+
+    def _extent(self, group: _Group) -> tuple[int, int]:
+        """The least constant of the accesses of a group, and the largest end of one."""
+        members = self._groups[group]
+        return min(offset for _, offset, _ in members), max(offset + size for _, offset, size in members)
+
+    def _bounds_of(self, base: Poly) -> set[tuple[int, Expression, Expression]]:
+        """The pointer and the bounds of the distance of each range of the groups with this address."""
+        if base not in self._bounds:
+            bounds: set[tuple[int, Expression, Expression]] = set()
+            for group in self._groups:
+                found = self._range_of_group(group) if group[0] == base else None
+                if found is not None:
+                    first, last = self._extent(group)
+                    start = _signed(first)
+                    bounds.add((found.pointer, found.start - start, found.stop - (start + last - first)))
+            self._bounds[base] = bounds
+        return self._bounds[base]
 
     def pointer_in(self, address: Poly) -> tuple[int, Poly] | None:
         """The only pointer parameter of which the address is the sum with something else: its number, and the rest."""

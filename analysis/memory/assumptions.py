@@ -33,3 +33,8 @@ class Assumptions:
 
     ranges: dict[tuple[AccessRange, int], None] = field(default_factory=dict["tuple[AccessRange, int]", None])
     elements: dict[Element, None] = field(default_factory=dict[Element, None])
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no load was called safe because of an assumption."""
+        return not self.ranges and not self.elements

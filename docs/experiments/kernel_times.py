@@ -12,11 +12,11 @@ has no command to run it without further files, if it needs libraries, if nvcc c
 the machine code that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument
 of most programs, is divided by ten.
 
-`run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed by
-`kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in another order
-in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS gets one file of
-JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their number, the mean
-and the median of their times.
+`run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed
+by `injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in
+another order in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS
+gets one file of JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their
+number, the mean and the median of their times.
 
 `table` writes one row for each kernel, each of its `MOST_SIZES` launch sizes that take the most time, and each machine
 code that differs from nvcc's, with the arms that have it: the figures of both codes, the size of the launch, and the

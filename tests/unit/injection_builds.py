@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import os
@@ -18,7 +19,7 @@ import pytest
 from ptxmotion.python_child import child_environment, python_command
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "injection").glob("*.c"))
+SOURCES = sorted(path for path in (ROOT / "injection").glob("*.c") if path.stem != "kernel_times")
 
 #: Runs the verb with the library of the tests; the arguments are its path and those of `ptxmotion run`.
 _PROGRAM = """
@@ -45,6 +46,13 @@ def compile_c(target: Path, *arguments: str | Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def kept_folder(prefix: str) -> Path:
+    """A new folder that is removed when the process of the tests ends."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 @functools.cache
 def built_injection() -> Path:
     """The library, compiled once for each run of the tests; one that was built beside the package, if there is no C
@@ -56,8 +64,17 @@ def built_injection() -> Path:
             return Path(find_library())
         except NoLibrary:
             pytest.skip("no C compiler")
-    target = Path(tempfile.mkdtemp(prefix="ptxmotion-inject-")) / "inject.so"
+    target = kept_folder("ptxmotion-inject-") / "inject.so"
     compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", *SOURCES, "-ldl", "-lpthread")
+    return target
+
+
+@functools.cache
+def built_times() -> Path:
+    """The library of `ptxmotion times`, compiled once for each process of the tests."""
+    target = kept_folder("ptxmotion-times-library-") / "times.so"
+    source = ROOT / "injection" / "kernel_times.c"
+    compile_c(target, "-Wconversion", "-fvisibility=hidden", "-fPIC", "-shared", source, "-ldl", "-lpthread")
     return target
 
 

@@ -12,6 +12,7 @@ import pytest
 from motion import DIVISION_AGAIN
 from nvcc_builds import CUOBJDUMP, LIBRARIES, NVCC, needs_nvcc
 from ptxmotion.cli import main
+from ptxmotion.cli.tables import print_table
 from ptxmotion.toolchain.demangle import demangled
 from ptxmotion.toolchain.fatbin import FatbinError, device_images, opened, with_contents
 
@@ -233,3 +234,9 @@ def test_files_without_device_code(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_demangled_names() -> None:
     assert demangled("_ZN3app4fillIiEEvPT_S1_") == "void app::fill<int>(int*, int)"
     assert demangled("_Z") == "_Z" and demangled("kernel") == "kernel"
+
+
+def test_long_names_do_not_widen_other_rows(capfd: pytest.CaptureFixture[str]) -> None:
+    """A library may have a kernel whose name has thousands of characters, beside many with short names."""
+    print_table(("registers", "kernel"), [(8, "short"), (None, "long" * 1000)])
+    assert [len(line) for line in capfd.readouterr().out.splitlines()] == [17, 16, 4011]

@@ -15,14 +15,21 @@ import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from injection_builds import Ran, built_injection, compile_c, compiler, program_on_path, run_injected
+from injection_builds import (
+    Ran,
+    built_injection,
+    compile_c,
+    compiler,
+    kept_folder,
+    program_on_path,
+    run_injected,
+)
 from motion import DIVISION_AGAIN
 from nvcc_builds import NVCC, needs_nvcc, path_of
 from ptxmotion.cli import main
@@ -76,7 +83,7 @@ extern "C" __global__ void fill(float *out, float value) { out[threadIdx.x] = va
 @functools.cache
 def built() -> Path:
     """A folder with the driver, and the programs `load_code` and `load_unlinked`."""
-    folder = Path(tempfile.mkdtemp(prefix="ptxmotion-fake-cuda-"))
+    folder = kept_folder("ptxmotion-fake-cuda-")
     for name in ("libcuda.so.1", "libnvJitLink.so.13", "libnvrtc.so.13"):
         compile_c(folder / name, "-shared", "-fPIC", f"-Wl,-soname,{name}", HERE / "fake_loading_driver.c")
     compile_c(folder / "load_code", HERE / "load_code.c", f"-L{folder}", "-l:libcuda.so.1", "-ldl")
@@ -557,3 +564,11 @@ def test_bisect(ptx: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     found = Trials(["sh", "-c", f"echo '{line}' >> $PTXMOTION_LOG"], str(log), is_shown=False).run("a test", "-O3")
     assert found.entries == [] and not found.fails
+
+
+def test_the_tests_leave_no_folders(tmp_path: Path) -> None:
+    code = "import injection_builds; print(injection_builds.kept_folder('ptxmotion-inject-'))"
+    settings = {**child_environment(), "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=HERE, env=settings, capture_output=True, text=True)
+    assert done.stdout.startswith(str(tmp_path)), done.stderr
+    assert list(tmp_path.iterdir()) == []
