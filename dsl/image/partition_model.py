@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +140,6 @@ def estimate(node: Node[Any], options: Options) -> Estimate | None:
 
 
 def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
-    from ...emulator.backend import EmulatorBackend
     from ...toolchain.cubin import read_cubin
     from ...toolchain.cubin_cache import assemble_kept
     from ...toolchain.occupancy import occupancy
@@ -151,7 +151,7 @@ def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options,
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
-    counts = _Counts(EmulatorBackend(checks=False), launch, ptx)
+    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
     return KernelFigures(
         lowering, counts.regions(node, small, options, warps), warps, code.registers, share.share if share else 1.0
     )
@@ -160,24 +160,62 @@ def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options,
 # --- counts -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Pixels:
+    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has."""
+
+    number: int
+    dtype: str
+    count: int
+
+
+#: An argument of a launch: a buffer, or a number with its type.
+_Argument = _Pixels | tuple[str, int]
+
+
+def _arguments(launch: Launch) -> tuple[_Argument, ...]:
+    """What the instructions of a launch depend on, besides its kernel and its blocks."""
+    numbers: dict[Image[Any], int] = {}
+    found: list[_Argument] = []
+    for each in launch.arguments:
+        value, type = each.value, each.param.type
+        if isinstance(value, Image):
+            dtype, lanes = layout_of(value.pixel)
+            number = numbers.setdefault(value, len(numbers))
+            found.append(_Pixels(number, dtype.str, int(value.width) * int(value.height) * lanes))
+        else:
+            assert isinstance(type, t.Scalar)
+            found.append((type.dtype.str, 1 if isinstance(value, ScalarInput) else int(value)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def _counts(ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> _Counts:
+    """The counts of a launch. Images that only differ in how many blocks are inside shrink to the same launch."""
+    return _Counts(ptx, entry, block, arguments)
+
+
 class _Counts:
     """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
 
-    def __init__(self, backend: Any, launch: Launch, ptx: str) -> None:
-        self.backend = backend
-        self.launch = launch
-        self.kernel = backend.load(ptx).kernel(launch.kernel.entry(ptx))
-        memory: dict[Image[Any], Any] = {}
+    def __init__(self, ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> None:
+        import numpy as np
+
+        from ...emulator.backend import EmulatorBackend
+
+        self.backend = EmulatorBackend(checks=False)
+        self.block = block
+        self.kernel = self.backend.load(ptx).kernel(entry)
+        memory: dict[int, Any] = {}
         self.arguments: list[Any] = []
-        for each in launch.arguments:
-            value, type = each.value, each.param.type
-            if isinstance(value, Image):
-                if value not in memory:
-                    memory[value] = _buffer(backend, value)
-                self.arguments.append(memory[value])
+        for each in arguments:
+            if isinstance(each, _Pixels):
+                if each.number not in memory:
+                    memory[each.number] = _buffer(self.backend, each)
+                self.arguments.append(memory[each.number])
             else:
-                assert isinstance(type, t.Scalar)
-                self.arguments.append(type.dtype.type(1 if isinstance(value, ScalarInput) else int(value)))
+                dtype, value = each
+                self.arguments.append(np.dtype(dtype).type(value))
         #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
         self._sums: dict[tuple[int, int], Counter[str]] = {}
 
@@ -207,7 +245,7 @@ class _Counts:
             return Counter()
         if (columns, rows) not in self._sums:
             self.backend.reset()
-            self.backend.launch(self.kernel, (columns, rows, 1), (*self.launch.block, 1), 0, self.arguments)
+            self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
             counted: Counter[str] = Counter()
             for function, executions in self.backend.counts.executions.items():
                 for number, (warps, _) in executions.blocks.items():
@@ -218,15 +256,14 @@ class _Counts:
         return self._sums[columns, rows]
 
 
-def _buffer(backend: Any, image: Image[Any]) -> Any:
+def _buffer(backend: Any, pixels: _Pixels) -> Any:
     """A buffer with random pixels: from 0 to 1, or from 0 to 100 for integers."""
     import numpy as np
 
-    dtype, lanes = layout_of(image.pixel)
+    dtype = np.dtype(pixels.dtype)
     random = np.random.default_rng(0)
-    count = int(image.width) * int(image.height) * lanes
-    values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
-    buffer = backend.allocate(count * dtype.itemsize)
+    values = random.random(pixels.count) if dtype.kind == "f" else random.integers(0, 101, pixels.count)
+    buffer = backend.allocate(pixels.count * dtype.itemsize)
     backend.write(buffer, values.astype(dtype))
     return buffer
 
