@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .outcome import FINE, usage_error
@@ -24,10 +25,14 @@ examples:
   ptxmotion image run sobel in.png -o out.png
 """
 
+#: The lowerings whose kernels have regions.
+_PARTITIONED = ("isp", "isp_warp", "isp+m")
+
 _SHOW = """\
 examples:
   ptxmotion image show gaussian5x5
   ptxmotion image show edges.py:edges --lowering=isp+m --size 1920x1080 -o edges.svg
+  ptxmotion image show bilateral13x13 --lowering=isp --size 4096x4096 --counts
 """
 
 _RUN = """\
@@ -54,6 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
     )
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
+    each.add_argument(
+        "--counts",
+        action="store_true",
+        help="also print the instructions of each region; needs --lowering=isp, isp_warp or isp+m",
+    )
     text = "run a pipeline on pictures"
     each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
     _add_pipeline(each)
@@ -134,9 +144,13 @@ def _show(arguments: argparse.Namespace) -> int:
             usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
         for each in [name] if name else list(sizes):
             sizes[each] = size
+    if arguments.counts and arguments.lowering not in _PARTITIONED:
+        usage_error(f"--counts counts the instructions of regions: --lowering={', '.join(_PARTITIONED)}")
     lowered = _lowered(found, sizes, arguments)
     print(lowered.graph)
     print(lowered)
+    if arguments.counts:
+        _print_counts(found, lowered, arguments.lowering)
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
@@ -144,6 +158,15 @@ def _show(arguments: argparse.Namespace) -> int:
         outputs.add(arguments.output, draw_pipeline(lowered))
         outputs.commit()
     return FINE
+
+
+def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None:
+    from ..dsl.image.instruction_table import instruction_table
+
+    options = replace(lowered.options, nvcc=_compiler(found))
+    for node in lowered.graph.nodes:
+        if node.operator.kind == "local":
+            print("\n".join(instruction_table(node, "isp_warp" if lowering == "isp_warp" else "isp", options)))
 
 
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:

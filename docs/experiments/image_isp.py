@@ -110,12 +110,12 @@ def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any],
             for word, lower in lowerings.items():
                 launch = lower(node, "kernel", options)
                 ptx = launch.kernel.ptx(nvcc)
-                arms[word] = _launch(launch, ptx, images, numbers)
+                arms[word] = launch_as_json(launch, ptx, images, numbers)
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
             found = estimate(node, options)
             gains = {each.lowering: found.gain(each) for each in found.kernels} if found else {}
-            read = {access.image: _bytes(access.image) for access in node.accesses}
-            moved = sum(read.values()) + _bytes(node)
+            read = {access.image: bytes_of(access.image) for access in node.accesses}
+            moved = sum(read.values()) + bytes_of(node)
             best = found.best.lowering if found else "naive"
             nodes.append({"name": node.name, "arms": arms, "gains": gains, "best": best, "bytes": moved})
         runs.append(
@@ -124,7 +124,7 @@ def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any],
                 "boundary": boundary,
                 "size": [width, height],
                 "block": list(block),
-                "images": [[_bytes(image), layout_of(image.pixel)[0].str] for image in images],
+                "images": [[bytes_of(image), layout_of(image.pixel)[0].str] for image in images],
                 "outputs": [images[image] for image in graph.outputs],
                 "nodes": nodes,
             }
@@ -132,7 +132,7 @@ def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any],
     return runs, cubins
 
 
-def _launch(launch: Any, ptx: str, images: dict[Any, int], numbers: Mapping[str, Any]) -> dict[str, Any]:
+def launch_as_json(launch: Any, ptx: str, images: dict[Any, int], numbers: Mapping[str, Any]) -> dict[str, Any]:
     """A launch as JSON. An argument is the number of an image, or a type and a number."""
     from ptxmotion.dsl.image import Image
     from ptxmotion.dsl.image.operators import ScalarInput
@@ -153,7 +153,7 @@ def _launch(launch: Any, ptx: str, images: dict[Any, int], numbers: Mapping[str,
     }
 
 
-def _bytes(image: Any) -> int:
+def bytes_of(image: Any) -> int:
     from ptxmotion.dsl.image.windows import layout_of
 
     dtype, lanes = layout_of(image.pixel)

@@ -27,7 +27,7 @@ from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from .. import types as t
-from .borders import Checks
+from .borders import Boundary, Checks
 from .compiling import compiler
 from .graph import Graph
 from .lowered import Launch, Lowered, Options
@@ -39,7 +39,7 @@ from .windows import layout_of
 if TYPE_CHECKING:
     from ..compilation import Nvcc
 
-__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
+__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk", "unchecked"]
 
 
 @dataclass(frozen=True)
@@ -157,24 +157,54 @@ def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options,
     )
 
 
+def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
+    """The instructions of a warp in the interior if no index is checked and the kernel has no regions. None if no block
+    is in the interior."""
+    small = shrunk(node, options)
+    (column, *_), (row, *_) = ([part for part in parts if not part.name] or [None] for parts in _parts(small, options))
+    if column is None or row is None or column.start == column.stop or row.start == row.stop:
+        return None
+    arguments = [
+        replace(each, boundary=Boundary.UNDEFINED) if isinstance(each, Access) else each for each in small.arguments
+    ]
+    launch = naive_node(Node(small.operator, tuple(arguments), small.space, small.place), "kernel", options)
+    ptx = launch.kernel.ptx(options.nvcc or compiler())
+    # Blocks at the edges run, too. They read as far outside of the images as the windows reach.
+    reach = max(
+        [1]
+        + [
+            access.extent.up + access.extent.down + access.extent.left + access.extent.right + abs(centre.offset) + 1
+            for access in small.accesses
+            for centre in access.centres
+        ]
+    )
+    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
+    counted = counts.between(column, row)
+    return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
+
+
 # --- counts -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Pixels:
-    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has."""
+    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has.
+    ``margin`` is how many numbers may be read before the first one and after the last one."""
 
     number: int
     dtype: str
     count: int
+    margin: int
 
 
 #: An argument of a launch: a buffer, or a number with its type.
 _Argument = _Pixels | tuple[str, int]
 
 
-def _arguments(launch: Launch) -> tuple[_Argument, ...]:
-    """What the instructions of a launch depend on, besides its kernel and its blocks."""
+def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
+    """What the instructions of a launch depend on, besides its kernel and its blocks. ``rows`` is the margin of
+    images, in rows."""
     numbers: dict[Image[Any], int] = {}
     found: list[_Argument] = []
     for each in launch.arguments:
@@ -182,7 +212,8 @@ def _arguments(launch: Launch) -> tuple[_Argument, ...]:
         if isinstance(value, Image):
             dtype, lanes = layout_of(value.pixel)
             number = numbers.setdefault(value, len(numbers))
-            found.append(_Pixels(number, dtype.str, int(value.width) * int(value.height) * lanes))
+            row = int(value.width) * lanes
+            found.append(_Pixels(number, dtype.str, row * int(value.height), row * rows))
         else:
             assert isinstance(type, t.Scalar)
             found.append((type.dtype.str, 1 if isinstance(value, ScalarInput) else int(value)))
@@ -212,7 +243,8 @@ class _Counts:
             if isinstance(each, _Pixels):
                 if each.number not in memory:
                     memory[each.number] = _buffer(self.backend, each)
-                self.arguments.append(memory[each.number])
+                first = memory[each.number].address + each.margin * np.dtype(each.dtype).itemsize
+                self.arguments.append(np.uint64(first))
             else:
                 dtype, value = each
                 self.arguments.append(np.dtype(dtype).type(value))
@@ -228,12 +260,12 @@ class _Counts:
                 run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
                 blocks = (column.stop - column.start) * (row.stop - row.start)
                 if run > 0 and blocks > 0:
-                    counted = self._between(few_column, few_row)
+                    counted = self.between(few_column, few_row)
                     opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
                     found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
         return tuple(found)
 
-    def _between(self, column: _Part, row: _Part) -> Counter[str]:
+    def between(self, column: _Part, row: _Part) -> Counter[str]:
         """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
         whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
         above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
@@ -257,13 +289,14 @@ class _Counts:
 
 
 def _buffer(backend: Any, pixels: _Pixels) -> Any:
-    """A buffer with random pixels: from 0 to 1, or from 0 to 100 for integers."""
+    """A buffer with random pixels and its margins: from 0 to 1, or from 0 to 100 for integers."""
     import numpy as np
 
     dtype = np.dtype(pixels.dtype)
     random = np.random.default_rng(0)
-    values = random.random(pixels.count) if dtype.kind == "f" else random.integers(0, 101, pixels.count)
-    buffer = backend.allocate(pixels.count * dtype.itemsize)
+    count = pixels.count + 2 * pixels.margin
+    values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
+    buffer = backend.allocate(count * dtype.itemsize)
     backend.write(buffer, values.astype(dtype))
     return buffer
 

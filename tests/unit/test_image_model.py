@@ -9,9 +9,10 @@ import pytest
 from ptxmotion.dsl import f32, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Mask, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image.instruction_table import instruction_table
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowering import naive_node
-from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk
+from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk, unchecked
 from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 
@@ -160,3 +161,57 @@ def test_integers_count_too() -> None:
     assert [each.name for each in partitioned.regions] == ["body", "r"]
     assert sum(each.blocks for each in partitioned.regions) == 10 * 3
     assert naive.regions[0].opcodes["ld"] > 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 64), (200, 45)])
+def test_a_kernel_without_checks_executes_the_same_in_every_inner_block(width: int, height: int) -> None:
+    """The instructions of a kernel for pixels whose windows are inside of the image, run as a pipeline of its own."""
+
+    @pipeline
+    def inner(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.UNDEFINED, offset=(2, 1)), space=IterationSpace(128, 40))
+
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP, offset=(2, 1)))
+
+    options = Options((64, 2), nvcc=compiler())
+    found = unchecked(boxes.graph(width, height).nodes[0], options)
+    assert found is not None
+    warps = 128 * 40 // 32
+    assert found.instructions == pytest.approx(whole_run(inner.graph(132, 42), "naive", options) / warps)
+
+
+def test_an_image_without_an_interior_has_no_kernel_without_checks() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    assert unchecked(boxes.graph(64, 2).nodes[0], Options((64, 2), nvcc=compiler())) is None
+
+
+def test_the_table_has_a_column_for_each_region_and_sums() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return double(box(Accessor(src, Boundary.CLAMP)))
+
+    options = Options((64, 2), nvcc=compiler())
+    node, other = boxes.graph(256, 64).nodes
+    found = estimate(node, options)
+    assert found is not None
+    title, head, *rows = instruction_table(node, "isp", options)
+    assert title == "box: instructions of a warp of isp by region, and of naive"
+    names = head.split()
+    assert names == ["kernel", "tl", "t", "tr", "l", "body", "r", "bl", "b", "br", "naive"]
+    cells = {row[:18].split("  ")[1]: [float(cell) for cell in row.split()[-len(names) :]] for row in rows}
+    totals = dict(zip(names, cells.pop("total"), strict=True))
+    more = dict(zip(names, cells.pop("checks, switch"), strict=True))
+    for at, name in enumerate(names):
+        assert totals[name] == pytest.approx(sum(each[at] for each in cells.values()), abs=0.5 * len(cells))
+        assert more[name] == pytest.approx(totals[name] - totals["kernel"], abs=1)
+    for region in found.kernels[1].regions:
+        assert totals[region.name] == pytest.approx(region.instructions, abs=0.5)
+    # The body switches and does not check; a corner checks two edges.
+    assert 0 < more["body"] < more["tl"] and 0 < more["t"] < more["tl"]
+    assert instruction_table(other, "isp", options) == ["double: no index is checked"]
+    assert "isp for blocks of 32 threads" in instruction_table(node, "isp_warp", replace(options, block=(32, 2)))[0]
