@@ -88,6 +88,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="choose the lowering of each operator by times that are measured on this GPU, and keep the times",
+    )
     parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
 
 
@@ -172,16 +177,25 @@ def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:
     """The pipeline by the chosen lowering, for these sizes."""
     from ..dsl.image import LOWERINGS, Options, lower
+    from ..dsl.image.tuning import KeptTimes, tuned
     from ..spelling import did_you_mean
+    from .outcome import say
 
-    lowering = arguments.lowering or "naive"
+    lowering = arguments.lowering or ("isp+m" if arguments.tune else "naive")
+    if arguments.tune and lowering != "isp+m":
+        usage_error("--tune chooses the lowering of each operator: leave out --lowering")
     if lowering not in LOWERINGS:
         similar = did_you_mean(lowering, LOWERINGS)
         usage_error(f"--lowering: there is no lowering '{lowering}'{similar}; there are {', '.join(LOWERINGS)}")
     graph = found.pipeline.graph(sizes=sizes)
     # Only a lowering with a model compiles kernels.
     nvcc = _compiler(found) if lowering.endswith("+m") else None
-    return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
+    options = Options(arguments.block or (32, 8), nvcc=nvcc)
+    if not arguments.tune:
+        return lower(graph, lowering, options)
+    made, kept = tuned(graph, options), KeptTimes.of_user()
+    say(f"the times are kept in {kept.path}" if kept.path else "there is no cache folder, so the times are not kept")
+    return made
 
 
 def _run(arguments: argparse.Namespace) -> int:

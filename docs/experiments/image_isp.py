@@ -254,7 +254,7 @@ def run(folder: Path, seconds: float, rounds: int) -> None:
     started = time.monotonic()
     runs = json.loads((folder / "runs.json").read_text(encoding="utf-8"))
     gpu = Gpu(folder, runs, rounds)
-    print(gpu.backend.describe().get("name"), f"{rounds} rounds", flush=True)
+    print(gpu.backend.describe()["gpu"], f"{rounds} rounds", flush=True)
     #: By the files of all lowerings and the size: the times of this kernel.
     known: dict[Any, dict[str, float]] = {}
     for number, each in enumerate(runs):

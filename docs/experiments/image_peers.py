@@ -449,7 +449,7 @@ def run(folder: Path, seconds: float) -> None:
             libraries[name] = make()
         except ImportError as why:
             print(f"{name} is missing: {why}")
-    print(ours.backend.describe().get("name"), *(f"{n} {getattr(x, n).__version__}" for n, x in libraries.items()))
+    print(ours.backend.describe()["gpu"], *(f"{n} {getattr(x, n).__version__}" for n, x in libraries.items()))
     print("program size: microseconds of our lowerings and of the libraries; library over isp+m, over our best")
     for each in sorted(runs, key=lambda one: SIZES.index(one["size"])):
         if time.monotonic() - started > seconds:

@@ -178,7 +178,7 @@ def main() -> None:
         if options.library is None:
             build(library)
         machine = Machine(library)
-        print(machine.backend.describe().get("name"), sys.version.split()[0], shutil.which("nvcc") or "")
+        print(machine.backend.describe()["gpu"], sys.version.split()[0], shutil.which("nvcc") or "")
         print("times in microseconds; bandwidth of ours in GB/s, and as a share of the copy's (read and written bytes)")
         print(f"{'':8} {'bytes':>13} {'ours':>9} {'CUB':>9} {'copy':>9} {'CUB/ours':>22} {'GB/s':>7} {'share':>6}")
         for case in CASES:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
+from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
@@ -39,7 +40,18 @@ from .windows import layout_of
 if TYPE_CHECKING:
     from ..compilation import Nvcc
 
-__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk", "unchecked"]
+__all__ = [
+    "Estimate",
+    "KernelFigures",
+    "RegionFigures",
+    "by_choice",
+    "estimate",
+    "isp_model",
+    "lowerings_of",
+    "node_launch",
+    "shrunk",
+    "unchecked",
+]
 
 
 @dataclass(frozen=True)
@@ -130,13 +142,26 @@ def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: st
 
 def estimate(node: Node[Any], options: Options) -> Estimate | None:
     """The model for one node; None if nothing has to be checked. Raises what compiling and emulating raise."""
-    x, y = axes_of(node, options)
-    if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
+    names = lowerings_of(node, options)
+    if len(names) == 1:
         return None
     nvcc = options.nvcc or compiler()
-    names = ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
     small = shrunk(node, options)
     return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
+
+
+def lowerings_of(node: Node[Any], options: Options) -> list[str]:
+    """The lowerings that give a node different kernels: ``naive``, and the partitioned ones if an index is checked."""
+    if isinstance(node, GlobalNode):
+        return ["naive"]
+    if all(bound is None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start)):
+        return ["naive"]
+    return ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
+
+
+def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
+    """The launch of a node by one of these lowerings. ``name`` names its kernel."""
+    return _NODE_LOWERINGS[lowering](node, name, options)
 
 
 def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
