@@ -26,6 +26,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -41,7 +42,6 @@ PROGRAMS = (
     "median3x3",
     "prewitt",
     "harris",
-    "shi_tomasi",
     "unsharp",
     "enhance",
 )
@@ -64,8 +64,9 @@ def build(folder: Path, jobs: int, programs: Sequence[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # The programs that take longest are first.
-    order = sorted(programs, key=lambda name: name not in ("bilateral13x13", "night"))
-    tasks = list(itertools.product(order, BOUNDARIES, BLOCKS))
+    slow = ("bilateral13x13", "night")
+    order = sorted(programs, key=lambda name: slow.index(name) if name in slow else len(slow))
+    tasks = [(name, *rest) for name in order for rest in itertools.product(BOUNDARIES, BLOCKS)]
     runs: list[Any] = []
     with ProcessPoolExecutor(jobs) as pool:
         pending = {pool.submit(_built, *task): task for task in tasks}
@@ -114,10 +115,13 @@ def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any],
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
             found = estimate(node, options)
             gains = {each.lowering: found.gain(each) for each in found.kernels} if found else {}
+            code = {each.lowering: [each.code.cycles, each.code.weight] for each in found.kernels} if found else {}
+            faster = [each.lowering for each in found.kernels[1:] if not found.worse(each)] if found else []
             read = {access.image: bytes_of(access.image) for access in node.accesses}
             moved = sum(read.values()) + bytes_of(node)
             best = found.best.lowering if found else "naive"
-            nodes.append({"name": node.name, "arms": arms, "gains": gains, "best": best, "bytes": moved})
+            model = {"gains": gains, "code": code, "faster": faster, "best": best}
+            nodes.append({"name": node.name, "arms": arms, "bytes": moved, **model})
         runs.append(
             {
                 "program": name,
@@ -289,7 +293,11 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
             times = known[key]
             # Kernels that another program has, too, count once.
             mark = "new" if is_new else "again"
-            columns = [f"{word}={node['gains'][word]:.4f}={times[word] * 1e6:.3f}" for word in words]
+            columns = [
+                f"{word}={node['gains'][word]:.4f}={int(word in node['faster'])}={node['code'][word][0]:.0f}"
+                f"={node['code'][word][1]:.0f}={times[word] * 1e6:.3f}"
+                for word in words
+            ]
             print(f"kernel;{where};{node['name']};{mark};{node['best']};{';'.join(columns)}", flush=True)
     del arms["isp+m"]
     if len(set(chosen)) > 1:
@@ -304,19 +312,32 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
 # --- report -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel: G, whether the model expects it to be faster than the naive one, cycles of one warp, weighted machine
+    instructions, and measured microseconds."""
+
+    gain: float
+    is_faster: float
+    cycles: float
+    weight: float
+    micros: float
+
+
 class Lines:
     """The lines of a run. A key is program, boundary, size and block, for a kernel also its name."""
 
     def __init__(self, path: Path) -> None:
-        #: By key: the chosen lowering, and by lowering the predicted gain and the microseconds.
-        self.kernels: dict[tuple[str, ...], tuple[str, dict[str, tuple[float, float]]]] = {}
+        #: By key: the chosen lowering, and by lowering the figures.
+        self.kernels: dict[tuple[str, ...], tuple[str, dict[str, Kernel]]] = {}
         #: By key: microseconds for the bytes of all kernels, and the microseconds of each lowering.
         self.programs: dict[tuple[str, ...], tuple[float, dict[str, float]]] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             kind, *parts = line.split(";")
             if kind == "kernel" and parts[5] == "new":
                 figures = [part.split("=") for part in parts[7:]]
-                self.kernels[tuple(parts[:5])] = parts[6], {w: (float(g), float(t)) for w, g, t in figures}
+                kernels = {word: Kernel(*(float(each) for each in rest)) for word, *rest in figures}
+                self.kernels[tuple(parts[:5])] = parts[6], kernels
             elif kind == "program":
                 pairs = [part.split("=") for part in parts[5:]]
                 self.programs[tuple(parts[:4])] = float(parts[4]), {w: float(t) for w, t in pairs}
@@ -333,25 +354,27 @@ def report(paths: Sequence[Path]) -> None:
 
 
 def _confusion(lines: Lines) -> None:
-    """Predicted against measured, for each lowering of each kernel."""
-    counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
+    """Predicted against measured, for each lowering of each kernel, by the model and by G alone."""
+    print("| model | lowering | faster: is faster, equal, slower | not faster: is slower, equal, faster | right |")
+    print("| --- | --- | --- | --- | --- |")
     wrong: list[str] = []
-    for key, (_, figures) in lines.kernels.items():
-        for word in figures.keys() - {"naive"}:
-            gain = figures["naive"][1] / figures[word][1]
-            predicted = "faster" if figures[word][0] > 1 else "not faster"
-            measured = "faster" if gain > 1 + NOISE else "slower" if gain < 1 - NOISE else "equal"
-            for group in (word, "all", f"{word}, {key[1]}"):
-                counts[group][predicted, measured] += 1
-            if (predicted, measured) in (("faster", "slower"), ("not faster", "faster")):
-                wrong.append(f"{' '.join(key)}: {word}: G = {figures[word][0]:.3f}, measured {gain:.3f}")
-    print("| lowering | faster: is faster, equal, slower | not faster: is slower, equal, faster | right |")
-    print("| --- | --- | --- | --- |")
-    for group, found in sorted(counts.items()):
-        yes = [found["faster", word] for word in ("faster", "equal", "slower")]
-        no = [found["not faster", word] for word in ("slower", "equal", "faster")]
-        right = 1 - (yes[2] + no[2]) / found.total()
-        print(f"| {group} | {', '.join(map(str, yes))} | {', '.join(map(str, no))} | {right:.1%} |")
+    for model in ("isp+m", "G > 1"):
+        counts: dict[str, Counter[tuple[bool, str]]] = defaultdict(Counter)
+        for key, (_, figures) in lines.kernels.items():
+            for word in sorted(figures.keys() - {"naive"}):
+                kernel = figures[word]
+                gain = figures["naive"].micros / kernel.micros
+                predicted = bool(kernel.is_faster) if model == "isp+m" else kernel.gain > 1
+                measured = "faster" if gain > 1 + NOISE else "slower" if gain < 1 - NOISE else "equal"
+                for group in (word, "all", f"{word}, {key[1]}"):
+                    counts[group][predicted, measured] += 1
+                if model == "isp+m" and measured == ("slower" if predicted else "faster"):
+                    wrong.append(f"{' '.join(key)}: {word}: G = {kernel.gain:.3f}, {measured}: {gain:.3f}")
+        for group, found in sorted(counts.items()):
+            yes = [found[True, word] for word in ("faster", "equal", "slower")]
+            no = [found[False, word] for word in ("slower", "equal", "faster")]
+            right = 1 - (yes[2] + no[2]) / found.total()
+            print(f"| {model} | {group} | {', '.join(map(str, yes))} | {', '.join(map(str, no))} | {right:.1%} |")
     print(f"\nWrong: {len(wrong)}")
     for line in sorted(wrong):
         print(f"    {line}")
@@ -364,7 +387,7 @@ def _slower(runs: Sequence[Lines]) -> None:
         sets: list[dict[tuple[str, ...], float]] = []
         for lines in runs:
             if name == "kernels":
-                gains = {key: f["naive"][1] / f[chosen][1] for key, (chosen, f) in lines.kernels.items()}
+                gains = {key: f["naive"].micros / f[chosen].micros for key, (chosen, f) in lines.kernels.items()}
             else:
                 gains = {key: times["naive"] / times["isp+m"] for key, (_, times) in lines.programs.items()}
             sets.append({key: gain for key, gain in gains.items() if gain < 1 - NOISE})

@@ -7,7 +7,11 @@ this gives the instructions of both kernels, N_naive and N_ISP. The gain is
 
     G = N_naive / N_ISP · O_ISP / O_naive
 
-with the theoretical occupancy O that follows from the registers that ptxas needs. The kernel is partitioned if G > 1.
+with the theoretical occupancy O that follows from the registers that ptxas needs. A kernel with G > 1 may
+still be slower: one that waits for memory gains nothing from fewer instructions, and the tests between regions come
+before its first load. So the machine code of both kernels is compared, too, as the gate of `opt` does it
+(`cost.is_better`): cycles of one warp alone, cycles on a full multiprocessor, warps. That of the partitioned kernel is
+the code of the body with the tests in front of it. The kernel is partitioned if G > 1 and its machine code is better.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -22,10 +26,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
+from ...cost import Figures, is_better, too_small, worse
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -38,6 +43,7 @@ from .partitioning import Axis, axes_of, isp_node, isp_warp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
+    from ...toolchain.cubin import KernelCode
     from ..compilation import Nvcc
 
 __all__ = [
@@ -74,13 +80,15 @@ class RegionFigures:
 
 @dataclass(frozen=True)
 class KernelFigures:
-    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy."""
+    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy. ``code`` are the
+    figures of the machine code that most blocks execute."""
 
     lowering: str
     regions: tuple[RegionFigures, ...]
     warps: int
     registers: int
     occupancy: float
+    code: Figures
 
     @property
     def instructions(self) -> float:
@@ -100,10 +108,20 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
+    def worse(self, kernel: KernelFigures) -> str:
+        """Why a partitioned kernel is not expected to be faster; empty if it is."""
+        naive = self.kernels[0]
+        if self.gain(kernel) <= 1:
+            return "no fewer instructions"
+        if is_better(naive.code, kernel.code):
+            return ""
+        return worse(naive.code, kernel.code) or too_small(naive.code)
+
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the largest gain; the naive one if no gain is above 1."""
-        return max(self.kernels, key=self.gain)
+        """The kernel with the largest gain among those that are expected to be faster; otherwise the naive one."""
+        naive, *others = self.kernels
+        return max([each for each in others if not self.worse(each)], key=self.gain, default=naive)
 
     def lines(self) -> list[str]:
         """The figures and the decision, as lines of text."""
@@ -112,12 +130,20 @@ class Estimate:
             counts = ", ".join(f"{region.name} {region.blocks} x {region.instructions:.0f}" for region in each.regions)
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
-                f"occupancy {each.occupancy:.0%}, G = {self.gain(each):.3f} ({counts})"
+                f"occupancy {each.occupancy:.0%}, {each.code.cycles:.0f} cycles of one warp, "
+                f"G = {self.gain(each):.3f} ({counts})"
             )
+            if each is not self.kernels[0] and (reason := self.worse(each)):
+                found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
 
 
 _NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}
+#: By partitioned lowering: the kernel with its body only.
+_BODIES: dict[str, LowerNode] = {
+    "isp": partial(isp_node, body_only=True),
+    "isp_warp": partial(isp_warp_node, body_only=True),
+}
 
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
@@ -165,30 +191,44 @@ def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> 
 
 
 def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
-    from ...toolchain.cubin import read_cubin
-    from ...toolchain.cubin_cache import assemble_kept
     from ...toolchain.occupancy import occupancy
-    from ...toolchain.tools import arch_for
+    from ...toolchain.ptxas_judge import figures_of
 
     launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
     ptx = launch.kernel.ptx(nvcc)
-    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
+    code = usual = _machine_code(ptx)
+    if lowering in _BODIES and _has_body(small, options):
+        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
     counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
-    return KernelFigures(
-        lowering, counts.regions(node, small, options, warps), warps, code.registers, share.share if share else 1.0
-    )
+    regions = counts.regions(node, small, options, warps)
+    figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
+    return KernelFigures(lowering, regions, warps, code.registers, share.share if share else 1.0, figures)
+
+
+def _machine_code(ptx: str) -> KernelCode:
+    from ...toolchain.cubin import read_cubin
+    from ...toolchain.cubin_cache import assemble_kept
+    from ...toolchain.tools import arch_for
+
+    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
+    return code
+
+
+def _has_body(node: Node[Any], options: Options) -> bool:
+    """Whether some blocks check nothing."""
+    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options))
 
 
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
     """The instructions of a warp in the interior if no index is checked and the kernel has no regions. None if no block
     is in the interior."""
     small = shrunk(node, options)
-    (column, *_), (row, *_) = ([part for part in parts if not part.name] or [None] for parts in _parts(small, options))
-    if column is None or row is None or column.start == column.stop or row.start == row.stop:
+    if not _has_body(small, options):
         return None
+    column, row = (next(part for part in parts if not part.name) for parts in _parts(small, options))
     arguments = [
         replace(each, boundary=Boundary.UNDEFINED) if isinstance(each, Access) else each for each in small.arguments
     ]

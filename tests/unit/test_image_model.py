@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptxmotion.cost import Figures
 from ptxmotion.dsl import f32, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Mask, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
@@ -128,8 +129,9 @@ def test_the_decision_is_printed_and_kept_for_other_sizes() -> None:
     assert np.array_equal(made, boxes(array, backend=EmulatorBackend()).ravel())
 
 
-def figures(lowering: str, instructions: float, occupancy: float) -> KernelFigures:
-    return KernelFigures(lowering, (RegionFigures("body", 1, {"add": instructions}),), 1, 32, occupancy)
+def figures(lowering: str, instructions: float, occupancy: float, cycles: float = 700) -> KernelFigures:
+    code = Figures(lowering, 32, 0, 64 * occupancy, instructions, cycles)
+    return KernelFigures(lowering, (RegionFigures("body", 1, {"add": instructions}),), 1, 32, occupancy, code)
 
 
 def test_the_gain_weighs_instructions_against_occupancy() -> None:
@@ -142,8 +144,31 @@ def test_the_gain_weighs_instructions_against_occupancy() -> None:
     found = Estimate(node, (naive, faster, fuller))
     assert (found.gain(naive), found.gain(faster)) == (1.0, 1.25)
     assert found.gain(fuller) == pytest.approx(100 / 70 * 0.5)
-    assert found.best is faster
+    assert found.best is faster and found.lines()[-1] == "chosen: isp"
     assert replace(found, kernels=(naive, fuller)).best is naive
+    # Fewer instructions, and a longer way to the first load.
+    later = figures("isp", 80, 1.0, cycles=720)
+    found = Estimate(node, (naive, later))
+    assert found.gain(later) == 1.25 and found.best is naive
+    assert found.worse(later) == "720 cycles of one warp alone instead of 700"
+    assert "not isp: 720 cycles of one warp alone instead of 700" in found.lines()
+
+
+def test_the_machine_code_is_that_of_the_body_and_its_tests() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    options = Options((64, 2), nvcc=compiler())
+    found = estimate(boxes.graph(256, 64).nodes[0], options)
+    assert found is not None
+    naive, isp, warp = found.kernels
+    # The whole kernel has nine regions, so its machine code is longer than the counted part.
+    assert isp.code.weight < naive.code.weight and warp.code.weight < naive.code.weight
+    assert isp.code.cycles > 480 and naive.code.cycles > 480, "a load from memory takes this long"
+    assert isp.code.warps == naive.code.warps == 64
+    body = isp_node(boxes.graph(256, 64).nodes[0], "kernel", options, body_only=True)
+    assert body.kernel.cuda.count("box_body(") == 2 and "box_tl(" not in body.kernel.cuda
 
 
 def test_integers_count_too() -> None:
