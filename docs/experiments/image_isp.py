@@ -59,8 +59,9 @@ NOISE = 0.01
 # --- build --------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, jobs: int, programs: Sequence[str]) -> None:
-    """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering."""
+def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float) -> None:
+    """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
+    begun after ``seconds``."""
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     # The programs that take longest are first.
@@ -71,6 +72,10 @@ def build(folder: Path, jobs: int, programs: Sequence[str]) -> None:
     with ProcessPoolExecutor(jobs) as pool:
         pending = {pool.submit(_built, *task): task for task in tasks}
         for done in as_completed(pending):
+            if done.cancelled():
+                continue
+            if time.monotonic() - started > seconds:
+                print(f"the time has ended: {sum(each.cancel() for each in pending)} parts are left out")
             made, cubins = done.result()
             runs += made
             for name, cubin in cubins.items():
@@ -433,6 +438,7 @@ def main() -> None:
     each = actions.add_parser("build")
     each.add_argument("folder", type=Path)
     each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    each.add_argument("--seconds", type=float, default=3600)
     each.add_argument("--only", default=",".join(PROGRAMS), help="names of programs, with commas")
     each = actions.add_parser("run")
     each.add_argument("folder", type=Path)
@@ -443,7 +449,7 @@ def main() -> None:
     options = parser.parse_args()
     match options.action:
         case "build":
-            build(options.folder, options.jobs, cast("str", options.only).split(","))
+            build(options.folder, options.jobs, cast("str", options.only).split(","), options.seconds)
         case "run":
             run(options.folder, options.seconds, options.rounds)
         case _:
