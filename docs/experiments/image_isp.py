@@ -69,13 +69,15 @@ def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float) -> N
     order = sorted(programs, key=lambda name: slow.index(name) if name in slow else len(slow))
     tasks = [(name, *rest) for name in order for rest in itertools.product(BOUNDARIES, BLOCKS)]
     runs: list[Any] = []
+    left_out = 0
     with ProcessPoolExecutor(jobs) as pool:
         pending = {pool.submit(_built, *task): task for task in tasks}
         for done in as_completed(pending):
             if done.cancelled():
                 continue
-            if time.monotonic() - started > seconds:
-                print(f"the time has ended: {sum(each.cancel() for each in pending)} parts are left out")
+            if time.monotonic() - started > seconds and not left_out:
+                left_out = sum(each.cancel() for each in pending)
+                print(f"the time has ended: {left_out} parts are left out")
             made, cubins = done.result()
             runs += made
             for name, cubin in cubins.items():
