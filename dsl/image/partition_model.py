@@ -7,11 +7,13 @@ this gives the instructions of both kernels, N_naive and N_ISP. The gain is
 
     G = N_naive / N_ISP · O_ISP / O_naive
 
-with the theoretical occupancy O that follows from the registers that ptxas needs. A kernel with G > 1 may
-still be slower: one that waits for memory gains nothing from fewer instructions, and the tests between regions come
-before its first load. So the machine code of both kernels is compared, too, as the gate of `opt` does it
-(`cost.is_better`): cycles of one warp alone, cycles on a full multiprocessor, warps. That of the partitioned kernel is
-the code of the body with the tests in front of it. The kernel is partitioned if G > 1 and its machine code is better.
+with the theoretical occupancy O that follows from the registers that ptxas needs.
+
+PTX does not show what ptxas makes of it. So the share of G that comes from the body, where most blocks are, is replaced
+by the ratio of the weighted machine instructions of both kernels (`Estimate.expected`). For the partitioned kernel,
+these are the body and the tests in front of it. The kernel is partitioned if this gain is above 1, with one exception.
+The tests between regions come before the first load, so a warp alone may take longer although it executes less. A
+kernel that waits for its loads is then not partitioned. `WAITS` says when it does.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -30,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import Figures, is_better, too_small, worse
+from ...cost import SCHEDULERS, Figures
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -58,6 +60,14 @@ __all__ = [
     "shrunk",
     "unchecked",
 ]
+
+
+#: The bytes of the second-level cache of an H200. An image that is larger comes from memory.
+CACHE = 50 << 20
+#: A kernel waits for its loads if the latencies of a warp are at least this share of the work of all warps of its
+#: scheduler; by whether its images fit into the cache. The numbers come from times on an H200
+#: (docs/experiments/image-kernels.md). The latencies of the figures are those of a load from memory without other load.
+WAITS = {True: 0.65, False: 0.4}
 
 
 @dataclass(frozen=True)
@@ -108,20 +118,31 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
+    def expected(self, kernel: KernelFigures) -> float:
+        """The gain by which the model decides: G with the machine instructions of the body in place of PTX."""
+        naive = self.kernels[0]
+        bodies = [next((r.instructions for r in each.regions if r.name == "body"), 0.0) for each in (naive, kernel)]
+        if not all(bodies):
+            return self.gain(kernel)
+        return self.gain(kernel) * (naive.code.weight / kernel.code.weight) / (bodies[0] / bodies[1])
+
     def worse(self, kernel: KernelFigures) -> str:
         """Why a partitioned kernel is not expected to be faster; empty if it is."""
         naive = self.kernels[0]
-        if self.gain(kernel) <= 1:
-            return "no fewer instructions"
-        if is_better(naive.code, kernel.code):
-            return ""
-        return worse(naive.code, kernel.code) or too_small(naive.code)
+        if self.expected(kernel) <= 1:
+            return f"the machine code of the body gives a gain of {self.expected(kernel):.3f}"
+        warps = naive.code.warps / SCHEDULERS
+        is_cached = _bytes_of(self.node) <= CACHE
+        if naive.code.cycles < kernel.code.cycles and naive.code.waits(warps, WAITS[is_cached]):
+            cycles = f"{kernel.code.cycles:.0f} cycles of one warp alone instead of {naive.code.cycles:.0f}"
+            return f"{cycles}, and the kernel waits for its loads"
+        return ""
 
     @property
     def best(self) -> KernelFigures:
         """The kernel with the largest gain among those that are expected to be faster; otherwise the naive one."""
         naive, *others = self.kernels
-        return max([each for each in others if not self.worse(each)], key=self.gain, default=naive)
+        return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
 
     def lines(self) -> list[str]:
         """The figures and the decision, as lines of text."""
@@ -136,6 +157,12 @@ class Estimate:
             if each is not self.kernels[0] and (reason := self.worse(each)):
                 found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
+
+
+def _bytes_of(node: Node[Any]) -> int:
+    """The bytes of the images that a node reads and of the one that it makes."""
+    images: dict[Image[Any], None] = dict.fromkeys([*(access.image for access in node.accesses), node])
+    return sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images)
 
 
 _NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}

@@ -146,12 +146,43 @@ def test_the_gain_weighs_instructions_against_occupancy() -> None:
     assert found.gain(fuller) == pytest.approx(100 / 70 * 0.5)
     assert found.best is faster and found.lines()[-1] == "chosen: isp"
     assert replace(found, kernels=(naive, fuller)).best is naive
-    # Fewer instructions, and a longer way to the first load.
-    later = figures("isp", 80, 1.0, cycles=720)
-    found = Estimate(node, (naive, later))
-    assert found.gain(later) == 1.25 and found.best is naive
-    assert found.worse(later) == "720 cycles of one warp alone instead of 700"
-    assert "not isp: 720 cycles of one warp alone instead of 700" in found.lines()
+
+
+def decided(width: int, naive: tuple[float, float], isp: tuple[float, float]) -> str:
+    """The decision for a square image, by the machine instructions and the cycles of both kernels."""
+
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    (node,) = boxes.graph(width, width).nodes
+    found = Estimate(node, (figures("naive", naive[0], 1.0, naive[1]), figures("isp", isp[0], 1.0, isp[1])))
+    assert ("chosen: isp" in found.lines()) is (found.worse(found.kernels[1]) == "")
+    return found.worse(found.kernels[1])
+
+
+def test_a_kernel_that_waits_is_not_partitioned_if_the_tests_make_a_warp_slower() -> None:
+    # 16 warps of a scheduler execute 1600 instructions while one waits 1120 cycles.
+    assert decided(512, (100, 1120), (80, 1140)) == (
+        "1140 cycles of one warp alone instead of 1120, and the kernel waits for its loads"
+    )
+    assert decided(512, (100, 1120), (80, 1120)) == ""
+    assert decided(512, (100, 900), (80, 920)) == "", "the work of the other warps is longer"
+    assert "waits" in decided(4096, (100, 900), (80, 920)), "images of 134 MB come from memory"
+    assert decided(4096, (100, 600), (80, 620)) == ""
+
+
+def test_the_machine_code_of_the_body_takes_the_place_of_its_ptx() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    (node,) = boxes.graph(512, 512).nodes
+    naive, isp = figures("naive", 100, 1.0), figures("isp", 125, 1.0)
+    better = replace(isp, code=replace(isp.code, weight=80.0))
+    found = Estimate(node, (naive, isp, better))
+    assert (found.gain(better), found.expected(better)) == (0.8, pytest.approx(1.25))
+    assert found.worse(isp) == "the machine code of the body gives a gain of 0.800" and found.best is better
 
 
 def test_the_machine_code_is_that_of_the_body_and_its_tests() -> None:
