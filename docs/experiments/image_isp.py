@@ -1,6 +1,6 @@
 """Partitioned image kernels beside naive ones: times, what the model `isp+m` predicts, and equal results.
 
-    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--only NAME,…]     needs nvcc
+    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen]    needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
     python docs/experiments/image_isp.py report FILE [FILE]                          the output of one run or of two
 
@@ -45,9 +45,12 @@ PROGRAMS = (
     "unsharp",
     "enhance",
 )
+UNSEEN_PROGRAMS = ("dilate3x3", "mean7x7", "row9", "column9", "emboss3x3", "cross3x3", "similar5x5", "shi_tomasi")
 BOUNDARIES = ("clamp", "mirror", "repeat", "constant")
 SIZES = ((512, 512), (1024, 1024), (2048, 2048), (4096, 4096), (517, 509), (2047, 1025))
 BLOCKS = ((32, 8), (64, 4))
+UNSEEN_SIZES = ((640, 480), (768, 768), (1920, 1080), (1536, 1536), (3000, 2000), (3840, 2160))
+UNSEEN_BLOCKS = ((32, 4), (128, 2))
 #: Bytes that an H200 copies in a second, read and written ones together.
 COPIED = 4.26e12
 #: Seconds of a sample.
@@ -59,7 +62,7 @@ NOISE = 0.01
 # --- build --------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float) -> None:
+def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float, *, is_unseen: bool) -> None:
     """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
     begun after ``seconds``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +70,8 @@ def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float) -> N
     # The programs that take longest are first.
     slow = ("bilateral13x13", "night")
     order = sorted(programs, key=lambda name: slow.index(name) if name in slow else len(slow))
-    tasks = [(name, *rest) for name in order for rest in itertools.product(BOUNDARIES, BLOCKS)]
+    sizes, blocks = (UNSEEN_SIZES, UNSEEN_BLOCKS) if is_unseen else (SIZES, BLOCKS)
+    tasks = [(name, *rest, sizes) for name in order for rest in itertools.product(BOUNDARIES, blocks)]
     runs: list[Any] = []
     left_out = 0
     with ProcessPoolExecutor(jobs) as pool:
@@ -82,35 +86,43 @@ def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float) -> N
             runs += made
             for name, cubin in cubins.items():
                 (folder / f"{name}.cubin").write_bytes(cubin)
-            name, boundary, block = pending[done]
+            name, boundary, block, _ = pending[done]
             print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block}", flush=True)
     runs.sort(key=lambda run: (run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]))
     (folder / "runs.json").write_text(json.dumps(runs, indent=0), encoding="utf-8")
 
 
-def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any], dict[str, bytes]]:
+def _built(
+    name: str, boundary: str, block: tuple[int, int], sizes: Sequence[tuple[int, int]]
+) -> tuple[list[Any], dict[str, bytes]]:
     """The runs of a program for all sizes, and its cubins by their names."""
+    from image_unseen_filters import UNSEEN
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.compiling import compiler
     from ptxmotion.dsl.image.lowering import naive_node
     from ptxmotion.dsl.image.partition_model import estimate
     from ptxmotion.dsl.image.partitioning import isp_node, isp_warp_node
     from ptxmotion.dsl.image.windows import layout_of
+    from ptxmotion.suites.image.image_benchmark import BOUNDARIES as EDGES
     from ptxmotion.suites.registry import find
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
-    program = find(f"image/{name}").of({"boundary": boundary})
-    assert program.pipeline is not None
-    nvcc = compiler(program.flags, ARCH)
+    numbers: Mapping[str, Any] = {}
+    if name in UNSEEN:
+        pipeline = UNSEEN[name](EDGES[boundary])
+    else:
+        program = find(f"image/{name}").of({"boundary": boundary})
+        pipeline, numbers = program.pipeline, program.make_data("tiny", 0)
+        assert pipeline is not None
+    nvcc = compiler(("-fmad=false",), ARCH)
     options = Options(block, nvcc=nvcc)
     lowerings: dict[str, Any] = {"naive": naive_node, "isp": isp_node}
     if block[0] > 32:
         lowerings["isp_warp"] = isp_warp_node
     cubins: dict[str, bytes] = {}
     runs: list[Any] = []
-    numbers = program.make_data("tiny", 0)
-    for width, height in SIZES:
-        graph = program.pipeline.graph(width, height)
+    for width, height in sizes:
+        graph = pipeline.graph(width, height)
         images: dict[Any, int] = {image: number for number, image in enumerate((*graph.inputs, *graph.nodes))}
         nodes: list[Any] = []
         for node in graph.nodes:
@@ -122,12 +134,13 @@ def _built(name: str, boundary: str, block: tuple[int, int]) -> tuple[list[Any],
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
             found = estimate(node, options)
             gains = {each.lowering: found.gain(each) for each in found.kernels} if found else {}
+            expected = {each.lowering: found.expected(each) for each in found.kernels} if found else {}
             code = {each.lowering: [each.code.cycles, each.code.weight] for each in found.kernels} if found else {}
             faster = [each.lowering for each in found.kernels[1:] if not found.worse(each)] if found else []
             read = {access.image: bytes_of(access.image) for access in node.accesses}
             moved = sum(read.values()) + bytes_of(node)
             best = found.best.lowering if found else "naive"
-            model = {"gains": gains, "code": code, "faster": faster, "best": best}
+            model = {"gains": gains, "expected": expected, "code": code, "faster": faster, "best": best}
             nodes.append({"name": node.name, "arms": arms, "bytes": moved, **model})
         runs.append(
             {
@@ -301,7 +314,8 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
             # Kernels that another program has, too, count once.
             mark = "new" if is_new else "again"
             columns = [
-                f"{word}={node['gains'][word]:.4f}={int(word in node['faster'])}={node['code'][word][0]:.0f}"
+                f"{word}={node['gains'][word]:.4f}={node['expected'][word]:.4f}={int(word in node['faster'])}"
+                f"={node['code'][word][0]:.0f}"
                 f"={node['code'][word][1]:.0f}={times[word] * 1e6:.3f}"
                 for word in words
             ]
@@ -321,10 +335,11 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: G, whether the model expects it to be faster than the naive one, cycles of one warp, weighted machine
-    instructions, and measured microseconds."""
+    """A kernel: G, the gain by which the model decides, whether it expects the kernel to be faster than the naive one,
+    cycles of one warp, weighted machine instructions, and measured microseconds."""
 
     gain: float
+    expected: float
     is_faster: float
     cycles: float
     weight: float
@@ -409,7 +424,7 @@ def _gains(runs: Sequence[Lines]) -> None:
     """Geometric means of each program over naive, and the share of the shortest time for its bytes."""
     print("| program | isp | isp_warp | isp+m: " + " | ".join((*BOUNDARIES, "all")) + " | least | most | bytes |")
     print("| --- | --- | --- | " + "--- | " * (len(BOUNDARIES) + 4))
-    for program in PROGRAMS:
+    for program in (*PROGRAMS, *UNSEEN_PROGRAMS):
         found: dict[str, list[float]] = defaultdict(list)
         shares: list[float] = []
         for lines in runs:
@@ -419,7 +434,7 @@ def _gains(runs: Sequence[Lines]) -> None:
                 for word in times.keys() - {"naive"}:
                     found[word].append(times["naive"] / times[word])
                 found[boundary].append(times["naive"] / times["isp+m"])
-                if size == "4096x4096" and boundary == "clamp":
+                if size in ("4096x4096", "3840x2160") and boundary == "clamp":
                     shares.append(least / times["naive"])
         if not found:
             continue
@@ -441,7 +456,10 @@ def main() -> None:
     each.add_argument("folder", type=Path)
     each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     each.add_argument("--seconds", type=float, default=3600)
-    each.add_argument("--only", default=",".join(PROGRAMS), help="names of programs, with commas")
+    each.add_argument("--only", help="names of programs, with commas")
+    each.add_argument(
+        "--unseen", action="store_true", help="filters, sizes and blocks that the model was not chosen by"
+    )
     each = actions.add_parser("run")
     each.add_argument("folder", type=Path)
     each.add_argument("--seconds", type=float, default=3600)
@@ -451,7 +469,10 @@ def main() -> None:
     options = parser.parse_args()
     match options.action:
         case "build":
-            build(options.folder, options.jobs, cast("str", options.only).split(","), options.seconds)
+            known = [name for name in PROGRAMS if name not in ("bilateral13x13", "night", "unsharp", "enhance", "harris")]
+            usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
+            programs = cast("str", options.only).split(",") if options.only else usual
+            build(options.folder, options.jobs, programs, options.seconds, is_unseen=options.unseen)
         case "run":
             run(options.folder, options.seconds, options.rounds)
         case _:
