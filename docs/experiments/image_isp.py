@@ -469,7 +469,7 @@ def main() -> None:
     options = parser.parse_args()
     match options.action:
         case "build":
-            known = [name for name in PROGRAMS if name not in ("bilateral13x13", "night", "unsharp", "enhance", "harris")]
+            known = ("gaussian3x3", "gaussian5x5", "laplace5x5", "sobel", "box5x5", "median3x3", "prewitt")
             usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
             programs = cast("str", options.only).split(",") if options.only else usual
             build(options.folder, options.jobs, programs, options.seconds, is_unseen=options.unseen)
