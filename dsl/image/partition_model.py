@@ -152,7 +152,7 @@ class Estimate:
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
                 f"occupancy {each.occupancy:.0%}, {each.code.cycles:.0f} cycles of one warp, "
-                f"G = {self.gain(each):.3f} ({counts})"
+                f"G = {self.gain(each):.3f}, with machine code {self.expected(each):.3f} ({counts})"
             )
             if each is not self.kernels[0] and (reason := self.worse(each)):
                 found.append(f"not {each.lowering}: {reason}")
