@@ -31,7 +31,7 @@ from .values.interior_forms import Choice, InteriorForms, Outcomes
 from .values.polynomial import Poly
 from .values.usual_launches import is_usual
 
-__all__ = ["Interior", "find_interior"]
+__all__ = ["Interior", "find_edges", "find_interior"]
 
 #: The most rounds of one search. A round may decide checks that depend on those of the round before it.
 _MOST_ROUNDS = 12
@@ -58,15 +58,32 @@ class Interior:
 
 def find_interior(facts: Facts) -> Interior:
     """The interior of the kernel; a fact for `Facts.get`."""
+    return _found(facts, None)
+
+
+def find_edges(facts: Facts, interior: Interior) -> list[Interior]:
+    """What holds in the blocks at one edge of the interior: one entry for each of its conditions, without this
+    condition. An entry without border checks is left out.
+
+    A condition such as ``ctaid.x*ntid.x - 2 >= 0`` stands for one edge of the grid. Blocks at this edge alone fulfil
+    all other conditions.
+    """
+    conditions = interior.needs.conditions
+    found = [_found(facts, [other for other in conditions if other != each]) for each in conditions]
+    return [each for each in found if each.borders]
+
+
+def _found(facts: Facts, allowed: list[Poly] | None) -> Interior:
+    """The interior whose conditions follow from ``allowed``; None allows every condition."""
     assumed = _back_edges(facts)
     for _ in range(_MOST_STARTS):
-        search = _Search(facts, assumed)
+        search = _Search(facts, assumed, allowed)
         search.run()
         wrong = {edge for edge in assumed if not search.is_dead(edge)}
         if not wrong:
             return search.result()
         assumed -= wrong
-    search = _Search(facts, frozenset())
+    search = _Search(facts, frozenset(), allowed)
     search.run()
     return search.result()
 
@@ -78,9 +95,10 @@ def _back_edges(facts: Facts) -> frozenset[tuple[int, int]]:
 
 
 class _Search:
-    def __init__(self, facts: Facts, assumed: frozenset[tuple[int, int]]) -> None:
+    def __init__(self, facts: Facts, assumed: frozenset[tuple[int, int]], allowed: list[Poly] | None) -> None:
         self.facts = facts
         self.assumed = assumed
+        self.allowed = allowed
         self.bounds = BlockBounds(facts)
         self.outcomes = Outcomes()
         #: By decided check: what it needs, and whether it depends on the block.
@@ -128,6 +146,8 @@ class _Search:
             return
         if decision is None:
             return
+        if not self._is_allowed(decision.needs.conditions):
+            return
         together = self.bounds.strongest([*self.accepted, *decision.needs.conditions])
         if not is_usual(together):
             self.refused[instr] = "unusual"
@@ -138,6 +158,12 @@ class _Search:
             self.outcomes.chosen[instr] = decision.outcome
         else:
             self.outcomes.compared[instr] = decision.outcome
+
+    def _is_allowed(self, conditions: list[Poly]) -> bool:
+        """Whether these conditions follow from the allowed ones."""
+        if self.allowed is None:
+            return True
+        return set(self.bounds.strongest([*self.allowed, *conditions])) == set(self.allowed)
 
     def _block(self, instr: Instr) -> int:
         return self.facts.ssa.block[self.facts.ssa.defined(instr, instr.defs()[0])]

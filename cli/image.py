@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .outcome import FINE, usage_error
@@ -24,11 +25,15 @@ examples:
   ptxmotion image run sobel in.png -o out.png
 """
 
+#: The lowerings whose kernels have regions.
+_PARTITIONED = ("isp", "isp_warp", "isp+m")
+
 _SHOW = """\
 examples:
   ptxmotion image show gaussian5x5
   ptxmotion image show edges.py:edges --lowering=isp+m --size 1920x1080 -o edges.svg
   ptxmotion image show laplacian --lowering=fused --execution=auto
+  ptxmotion image show bilateral13x13 --lowering=isp --size 4096x4096 --counts
 """
 
 _RUN = """\
@@ -55,6 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
     )
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
+    each.add_argument(
+        "--counts",
+        action="store_true",
+        help="also print the instructions of each region; needs --lowering=isp, isp_warp or isp+m",
+    )
     text = "run a pipeline on pictures"
     each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
     _add_pipeline(each)
@@ -79,6 +89,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="choose the lowering of each operator by times that are measured on this GPU, and keep the times",
+    )
     parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
     parser.add_argument(
         "--execution",
@@ -140,6 +155,8 @@ def _show(arguments: argparse.Namespace) -> int:
             usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
         for each in [name] if name else list(sizes):
             sizes[each] = size
+    if arguments.counts and arguments.lowering not in _PARTITIONED:
+        usage_error(f"--counts counts the instructions of regions: --lowering={', '.join(_PARTITIONED)}")
     lowered = _lowered(found, sizes, arguments)
     print(lowered.graph)
     print(lowered)
@@ -147,6 +164,8 @@ def _show(arguments: argparse.Namespace) -> int:
         from ..dsl.image import Compiled
 
         print(Compiled(lowered, _compiler(found), arguments.execution).plan)
+    if arguments.counts:
+        _print_counts(found, lowered, arguments.lowering)
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
@@ -156,19 +175,37 @@ def _show(arguments: argparse.Namespace) -> int:
     return FINE
 
 
+def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None:
+    from ..dsl.image.instruction_table import instruction_table
+
+    options = replace(lowered.options, nvcc=_compiler(found))
+    for node in lowered.graph.nodes:
+        if node.operator.kind == "local":
+            print("\n".join(instruction_table(node, "isp_warp" if lowering == "isp_warp" else "isp", options)))
+
+
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:
     """The pipeline by the chosen lowering, for these sizes."""
     from ..dsl.image import LOWERINGS, Options, lower
+    from ..dsl.image.tuning import KeptTimes, tuned
     from ..spelling import did_you_mean
+    from .outcome import say
 
-    lowering = arguments.lowering or "naive"
+    lowering = arguments.lowering or ("isp+m" if arguments.tune else "naive")
+    if arguments.tune and lowering != "isp+m":
+        usage_error("--tune chooses the lowering of each operator: leave out --lowering")
     if lowering not in LOWERINGS:
         similar = did_you_mean(lowering, LOWERINGS)
         usage_error(f"--lowering: there is no lowering '{lowering}'{similar}; there are {', '.join(LOWERINGS)}")
     graph = found.pipeline.graph(sizes=sizes)
     # Only a lowering with a model compiles kernels.
     nvcc = _compiler(found) if lowering.endswith("+m") else None
-    return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
+    options = Options(arguments.block or (32, 8), nvcc=nvcc)
+    if not arguments.tune:
+        return lower(graph, lowering, options)
+    made, kept = tuned(graph, options), KeptTimes.of_user()
+    say(f"the times are kept in {kept.path}" if kept.path else "there is no cache folder, so the times are not kept")
+    return made
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -4,9 +4,10 @@
     python docs/experiments/isp_times.py run FOLDER          needs a GPU of the architecture (sm_90) and the extra `gpu`
 
 `build` compiles `isp_kernels.cu`, splits its kernels without a gate, and then lets the gate judge which of them it
-would keep. `run` compares the results of both at several sizes, bit for bit, and times them in turn. It prints one line
-for each kernel, size and block: microseconds of the original and of the split kernel (medians), their ratio, and
-whether the gate keeps the split kernel.
+would keep. It also splits them with copies for blocks at one edge (`isp:edges=20000`). `run` compares the results of
+all at several sizes, bit for bit, and times them in turn. It prints one line for each kernel, size and block:
+microseconds of the original, of the split kernel and of the one with copies for edges (medians), the ratios of the
+first one to the others, and whether the gate keeps the split kernel.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import numpy as np
 SOURCE = Path(__file__).with_name("isp_kernels.cu")
 ARCH = "sm_90"
 PASSES = "isp,copyprop,dce"
+EDGES = "isp:edges=20000,copyprop,dce"
 #: (width, height) for which only the results are compared.
 ODD = ((1, 1), (3, 2), (37, 61), (129, 65), (1000, 700))
 SIZES = (512, 1024, 2048, 4096)
@@ -45,10 +47,11 @@ def build(folder: Path) -> None:
     text = before.read_text(encoding="utf-8")
     # Without the gate, kernels in which PTX does not show what ptxas contracts are not changed. So the gate runs, too.
     free, judged = optimize(text, PASSES), optimize(text, PASSES, Policy(gate="ptxas"))
+    edges = optimize(text, EDGES)
     gate = {each.kernel: each.message for each in judged.remarks if each.pass_name == "gate"}
     chosen = {each.kernel for each in free.remarks if each.pass_name == "isp" and each.kind == "Passed"}
     kept = {each.kernel for each in judged.remarks if each.pass_name == "isp" and each.kind == "Passed"}
-    for name, ptx in (("before", text), ("free", free.text), ("kept", judged.text)):
+    for name, ptx in (("before", text), ("free", free.text), ("kept", judged.text), ("edges", edges.text)):
         (folder / f"{name}.cubin").write_bytes(assemble(ptx, ARCH).cubin)
     kernels = {
         name: {"file": "kept" if name in kept else "free", "is_kept": name in kept, "gate": gate.get(name, "")}
@@ -64,15 +67,16 @@ def run(folder: Path, seconds: float) -> None:
 
     started = time.monotonic()
     backend = open_backend()
-    modules = {name: backend.load_cubin((folder / f"{name}.cubin").read_bytes()) for name in ("before", "free", "kept")}
+    names = ("before", "free", "kept", "edges")
+    modules = {name: backend.load_cubin((folder / f"{name}.cubin").read_bytes()) for name in names}
     kernels = json.loads((folder / "kernels.json").read_text(encoding="utf-8"))
     largest = max(*(w * h for w, h in ODD), *(size * size for size in SIZES))
     source = backend.allocate(4 * largest)
     backend.write(source, np.random.default_rng(1).random(largest, np.float32))
-    targets = [backend.allocate(4 * largest) for _ in range(2)]
-    ratios: dict[str, list[float]] = {}
+    targets = [backend.allocate(4 * largest) for _ in range(3)]
+    ratios: dict[str, list[tuple[float, float]]] = {}
     for name, about in kernels.items():
-        pair = [modules["before"].kernel(name), modules[about["file"]].kernel(name)]
+        versions = [modules[file].kernel(name) for file in ("before", about["file"], "edges")]
         for width, height in (*ODD, *((size, size) for size in SIZES)):
             for block in BLOCKS:
                 if time.monotonic() - started > seconds:
@@ -80,21 +84,25 @@ def run(folder: Path, seconds: float) -> None:
                     return
                 arms = [
                     _arm(backend, kernel, source, target, width, height, block)
-                    for kernel, target in zip(pair, targets, strict=True)
+                    for kernel, target in zip(versions, targets, strict=True)
                 ]
                 _compare(backend, arms, targets, width * height, f"{name} {width}x{height} {block}")
                 if width not in SIZES:
                     continue
-                before, after = _times(backend, arms)
-                ratios.setdefault(name, []).append(before / after)
+                before, *after = _times(backend, arms)
+                gains = before / after[0], before / after[1]
+                ratios.setdefault(name, []).append(gains)
                 mark = "kept" if about["is_kept"] else "not kept"
-                where = f"{name};{width};{block[0]}x{block[1]}"
-                print(f"{where};{before * 1e6:.2f};{after * 1e6:.2f};{before / after:.3f};{mark}", flush=True)
+                times = ";".join(f"{each * 1e6:.2f}" for each in (before, *after))
+                shown = ";".join(f"{each:.3f}" for each in gains)
+                print(f"{name};{width};{block[0]}x{block[1]};{times};{shown};{mark}", flush=True)
     for name, found in ratios.items():
         about = kernels[name]
-        low, high = min(found), max(found)
-        mean = statistics.geometric_mean(found)
-        print(f"{name}: {mean:.3f} ({low:.3f} to {high:.3f}); kept: {about['is_kept']}; {about['gate']}")
+        text = ", edges: ".join(
+            f"{statistics.geometric_mean(each):.3f} ({min(each):.3f} to {max(each):.3f})"
+            for each in zip(*found, strict=True)
+        )
+        print(f"{name}: {text}; kept: {about['is_kept']}; {about['gate']}")
 
 
 def _arm(backend: Any, kernel: Any, source: Any, target: Any, width: int, height: int, block: tuple[int, int]) -> Any:
@@ -110,15 +118,16 @@ def _compare(backend: Any, arms: list[Any], targets: list[Any], count: int, what
         arm()
         backend.synchronize()
         found.append(backend.read(target, np.uint32, count))
-    wrong = np.flatnonzero(found[0] != found[1])
-    if wrong.size:
-        sys.exit(f"{what}: {wrong.size} words differ, the first is number {wrong[0]}")
+    for other in found[1:]:
+        wrong = np.flatnonzero(found[0] != other)
+        if wrong.size:
+            sys.exit(f"{what}: {wrong.size} words differ, the first is number {wrong[0]}")
     if (found[0] == 0xFFFF_FFFF).any():
         sys.exit(f"{what}: the original leaves words unwritten")
 
 
-def _times(backend: Any, arms: list[Any]) -> tuple[float, float]:
-    """The medians of both arms, in seconds. Samples of the two arms alternate."""
+def _times(backend: Any, arms: list[Any]) -> list[float]:
+    """The medians of the arms, in seconds. Samples of the arms alternate."""
     start, stop = backend.event(), backend.event()
 
     def sample(graph: Any, count: int) -> float:
@@ -138,13 +147,13 @@ def _times(backend: Any, arms: list[Any]) -> tuple[float, float]:
     graphs = [_repeated(backend, arm, count) for arm in arms]
     for graph in graphs:
         sample(graph, count)
-    found: list[list[float]] = [[], []]
+    found: list[list[float]] = [[] for _ in arms]
     for number in range(ROUNDS):
-        for which in (0, 1) if number % 2 else (1, 0):
+        for which in sorted(range(len(arms)), reverse=number % 2 == 0):
             found[which].append(sample(graphs[which], count))
     for graph in graphs:
         backend.destroy_graph(graph)
-    return statistics.median(found[0]), statistics.median(found[1])
+    return [statistics.median(each) for each in found]
 
 
 def _repeated(backend: Any, arm: Any, count: int) -> Any:

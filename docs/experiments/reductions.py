@@ -1,12 +1,13 @@
 """Global operators beside CUB and beside a copy: time and bandwidth by the size of the image.
 
-    python docs/experiments/reductions.py [--library FILE] [--build FILE] [--most BYTES]
+    python docs/experiments/reductions.py [--library FILE] [--build FILE] [--most BYTES] [--shapes 512x4,1024x2]
 
 Needs a GPU and the extra `gpu`. `reductions_cub.cu` is compiled with nvcc and the headers of CUB that come with it;
 ``--build`` only does this, and ``--library`` takes a library that was built before. Each time is that of a CUDA graph
 with ten launches, divided by ten. Each round times all arms, in a random order. Prints medians in microseconds, the
 ratio of CUB's time to that of ptxmotion with its least and greatest value over three groups of rounds, and the
-bandwidth of ptxmotion beside that of the copy.
+bandwidth of ptxmotion beside that of the copy. ``--shapes`` also times kernels with other numbers of threads of a block
+and words of a thread, and prints CUB's time over theirs.
 
 The results of integers are compared with NumPy's. Sums of floating-point numbers are compared with a tolerance,
 because CUB adds in another order. Two runs of ptxmotion are compared bit for bit.
@@ -15,6 +16,7 @@ because CUB adds in another order. Two runs of ptxmotion are compared bit for bi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import random
 import shutil
@@ -22,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,21 @@ CASES = (
     Case("max i32", global_operators.maximum(t.I32), t.I32, (1, 2)),
     Case("max u8", global_operators.maximum(t.U8), t.U8, (2, 2)),
 )
+
+
+@contextlib.contextmanager
+def shape(threads: int, words: int) -> Generator[None]:
+    """Kernels and grids with this many threads of a block, and words that a thread loads at once."""
+    names = ("BLOCK", "UNROLL", "MOST_RESIDENT", "MOST_BLOCKS")
+    before = {name: getattr(global_operators, name) for name in names}
+    resident = 2048 // threads
+    for name, value in zip(names, (threads, words, resident, 132 * resident), strict=True):
+        setattr(global_operators, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(global_operators, name, value)
 
 
 def build(target: Path) -> None:
@@ -119,8 +136,8 @@ class Machine:
         return call, out
 
 
-def compared(machine: Machine, case: Case, kernel: Any, nbytes: int) -> None:
-    """Print one row."""
+def compared(machine: Machine, case: Case, kernels: dict[str, Any], nbytes: int) -> None:
+    """Print one row. ``kernels`` has our kernel as ``ours``, and others by the name of their shape."""
     backend = machine.backend
     pixels = nbytes // case.pixel.bytes
     numbers = np.random.default_rng(nbytes)
@@ -131,8 +148,16 @@ def compared(machine: Machine, case: Case, kernel: Any, nbytes: int) -> None:
     image = np.tile(part, -(-pixels // block))[:pixels]
     source, target = backend.allocate(nbytes), backend.allocate(nbytes)
     backend.write(source, image)
-    (ours, out), (cub, cub_out) = machine.ours(case, kernel, source, pixels), machine.of_cub(case, source, pixels)
+    (ours, out), (cub, cub_out) = (
+        machine.ours(case, kernels["ours"], source, pixels),
+        machine.of_cub(case, source, pixels),
+    )
     arms = {"ours": ours, "cub": cub, "copy": backend.copy_call(target, source, nbytes, 0, 0)}
+    outs = {"ours": out}
+    for name, kernel in kernels.items():
+        if name != "ours":
+            with shape(*sizes_of(name)):
+                arms[name], outs[name] = machine.ours(case, kernel, source, pixels)
     graphs = {name: machine.graph(call) for name, call in arms.items()}
     times: dict[str, list[float]] = {name: [] for name in arms}
     order = random.Random(nbytes)
@@ -142,6 +167,9 @@ def compared(machine: Machine, case: Case, kernel: Any, nbytes: int) -> None:
             if number >= 3:
                 times[name].append(seconds)
     found, theirs = backend.read(out, dtype, 1)[0], backend.read(cub_out, dtype, 1)[0]
+    for name, other in outs.items():
+        value = backend.read(other, dtype, 1)[0]
+        assert value == found or (case.cub[1] == 0 and abs(value - found) <= 1e-5 * found), (name, value, found)
     backend.launch_graph(graphs["ours"])
     backend.synchronize()
     assert backend.read(out, dtype, 1)[0].tobytes() == found.tobytes(), "two runs differ"
@@ -154,13 +182,33 @@ def compared(machine: Machine, case: Case, kernel: Any, nbytes: int) -> None:
     parts = [slice(at * share, at * share + share) for at in range(GROUPS)]
     ratios = [statistics.median(times["cub"][part]) / statistics.median(times["ours"][part]) for part in parts]
     read, moved = nbytes / median["ours"] / 1e9, 2 * nbytes / median["copy"] / 1e9
-    columns = [f"{median[name] * 1e6:9.2f}" for name in arms]
+    columns = [f"{median[name] * 1e6:9.2f}" for name in ("ours", "cub", "copy")]
     gain = f"{median['cub'] / median['ours']:7.3f} [{min(ratios):.3f}, {max(ratios):.3f}]"
-    print(f"{case.name:8} {nbytes:13,}", *columns, gain, f"{read:7.0f} {read / moved:6.2f}", flush=True)
+    shapes = [f"{name} {median['cub'] / median[name]:.3f}" for name in kernels if name != "ours"]
+    print(f"{case.name:8} {nbytes:13,}", *columns, gain, f"{read:7.0f} {read / moved:6.2f}", *shapes, flush=True)
     for graph in graphs.values():
         backend.destroy_graph(graph)
     for buffer in (source, target):
         backend.free(buffer)
+
+
+def sizes_of(shape: str) -> tuple[int, int]:
+    """The numbers of a shape such as ``512x4``."""
+    threads, words = (int(each) for each in shape.split("x"))
+    return threads, words
+
+
+def kernels_of(machine: Machine, case: Case, shapes: list[str]) -> dict[str, Any]:
+    """Our kernel, and those of other shapes."""
+
+    def kernel() -> Any:
+        return machine.backend.load(case.operator.kernel(case.pixel, "reduce").ptx(compiler())).kernel("reduce")
+
+    found = {"ours": kernel()}
+    for name in shapes:
+        with shape(*sizes_of(name)):
+            found[name] = kernel()
+    return found
 
 
 def main() -> None:
@@ -169,6 +217,7 @@ def main() -> None:
     parser.add_argument("--library", type=Path, help="the compiled reductions_cub.cu")
     parser.add_argument("--build", type=Path, help="only compile it to this file")
     parser.add_argument("--most", type=int, default=1 << 30, help="bytes of the largest image")
+    parser.add_argument("--shapes", default="", help="shapes of other kernels, such as 512x4,1024x2")
     options = parser.parse_args()
     if options.build is not None:
         build(options.build)
@@ -178,14 +227,14 @@ def main() -> None:
         if options.library is None:
             build(library)
         machine = Machine(library)
-        print(machine.backend.describe().get("name"), sys.version.split()[0], shutil.which("nvcc") or "")
+        print(machine.backend.describe()["gpu"], sys.version.split()[0], shutil.which("nvcc") or "")
         print("times in microseconds; bandwidth of ours in GB/s, and as a share of the copy's (read and written bytes)")
         print(f"{'':8} {'bytes':>13} {'ours':>9} {'CUB':>9} {'copy':>9} {'CUB/ours':>22} {'GB/s':>7} {'share':>6}")
         for case in CASES:
-            code = machine.backend.load(case.operator.kernel(case.pixel, "reduce").ptx(compiler()))
+            kernels = kernels_of(machine, case, options.shapes.split(",") if options.shapes else [])
             for exponent in range(10, options.most.bit_length()):
                 if exponent % 2 == 0 or exponent > 24:
-                    compared(machine, case, code.kernel("reduce"), 1 << exponent)
+                    compared(machine, case, kernels, 1 << exponent)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
 from .sizes import Size
 from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution
+from .tuning import tuned
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -383,6 +384,7 @@ class Pipeline(Generic[P, R]):
         flags: Sequence[str] = (),
         loops: bool = False,
         contract: bool = False,
+        tune: bool = False,
         arch: str = "",
         nvcc: Nvcc | None = None,
         execution: str = "stream",
@@ -390,20 +392,25 @@ class Pipeline(Generic[P, R]):
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
         ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
-        floats are contracted with sums within an expression. ``execution``: ``stream`` makes the launches one after the
+        floats are contracted with sums within an expression. ``tune``: the lowering of each operator is chosen by
+        times that are measured on the GPU (`tuning.tuned`). ``execution``: ``stream`` makes the launches one after the
         other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The results are kept.
         """
+        if tune and lowering not in ("naive", "isp+m"):
+            raise DslError(f"tune=True chooses the lowering of each operator, so it cannot be {lowering!r}")
         if isinstance(flags, str):
             raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
         by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
-        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc, execution
+        settings = lowering, block, tuple(flags), loops, contract, tune, arch, nvcc, execution
+        key = tuple(sorted(by_name.items())), *settings
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
             graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
-            lowered = lower(graph, lowering, Options(block, loops, chosen, contract))
+            options = Options(block, loops, chosen, contract)
+            lowered = tuned(graph, options) if tune else lower(graph, lowering, options)
             self._compiled[key] = Compiled(lowered, chosen, execution)
         return self._compiled[key]
 

@@ -7,7 +7,13 @@ this gives the instructions of both kernels, N_naive and N_ISP. The gain is
 
     G = N_naive / N_ISP · O_ISP / O_naive
 
-with the theoretical occupancy O that follows from the registers that ptxas needs. The kernel is partitioned if G > 1.
+with the theoretical occupancy O that follows from the registers that ptxas needs.
+
+PTX does not show what ptxas makes of it. So the share of G that comes from the body, where most blocks are, is replaced
+by the ratio of the weighted machine instructions of both kernels (`Estimate.expected`). For the partitioned kernel,
+these are the body and the tests in front of it. The kernel is partitioned if this gain is above 1, with one exception.
+The tests between regions come before the first load, so a warp alone may take longer although it executes less. A
+kernel that waits for its loads is then not partitioned. `WAITS` says when it does.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -22,12 +28,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
+from ...cost import SCHEDULERS, Figures
 from .. import types as t
-from .borders import Checks
+from .borders import Boundary, Checks
 from .compiling import compiler
+from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
@@ -36,9 +45,29 @@ from .partitioning import Axis, axes_of, isp_node, isp_warp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
+    from ...toolchain.cubin import KernelCode
     from ..compilation import Nvcc
 
-__all__ = ["Estimate", "KernelFigures", "RegionFigures", "by_choice", "estimate", "isp_model", "shrunk"]
+__all__ = [
+    "Estimate",
+    "KernelFigures",
+    "RegionFigures",
+    "by_choice",
+    "estimate",
+    "isp_model",
+    "lowerings_of",
+    "node_launch",
+    "shrunk",
+    "unchecked",
+]
+
+
+#: The bytes of the second-level cache of an H200. An image that is larger comes from memory.
+CACHE = 50 << 20
+#: A kernel waits for its loads if the latencies of a warp are at least this share of the work of all warps of its
+#: scheduler; by whether its images fit into the cache. The numbers come from times on an H200
+#: (docs/experiments/image-kernels.md). The latencies of the figures are those of a load from memory without other load.
+WAITS = {True: 0.65, False: 0.4}
 
 
 @dataclass(frozen=True)
@@ -61,13 +90,15 @@ class RegionFigures:
 
 @dataclass(frozen=True)
 class KernelFigures:
-    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy."""
+    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy. ``code`` are the
+    figures of the machine code that most blocks execute."""
 
     lowering: str
     regions: tuple[RegionFigures, ...]
     warps: int
     registers: int
     occupancy: float
+    code: Figures
 
     @property
     def instructions(self) -> float:
@@ -87,10 +118,31 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
+    def expected(self, kernel: KernelFigures) -> float:
+        """The gain by which the model decides: G with the machine instructions of the body in place of PTX."""
+        naive = self.kernels[0]
+        bodies = [next((r.instructions for r in each.regions if r.name == "body"), 0.0) for each in (naive, kernel)]
+        if not all(bodies):
+            return self.gain(kernel)
+        return self.gain(kernel) * (naive.code.weight / kernel.code.weight) / (bodies[0] / bodies[1])
+
+    def worse(self, kernel: KernelFigures) -> str:
+        """Why a partitioned kernel is not expected to be faster; empty if it is."""
+        naive = self.kernels[0]
+        if self.expected(kernel) <= 1:
+            return f"the machine code of the body gives a gain of {self.expected(kernel):.3f}"
+        warps = naive.code.warps / SCHEDULERS
+        is_cached = _bytes_of(self.node) <= CACHE
+        if naive.code.cycles < kernel.code.cycles and naive.code.waits(warps, WAITS[is_cached]):
+            cycles = f"{kernel.code.cycles:.0f} cycles of one warp alone instead of {naive.code.cycles:.0f}"
+            return f"{cycles}, and the kernel waits for its loads"
+        return ""
+
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the largest gain; the naive one if no gain is above 1."""
-        return max(self.kernels, key=self.gain)
+        """The kernel with the largest gain among those that are expected to be faster; otherwise the naive one."""
+        naive, *others = self.kernels
+        return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
 
     def lines(self) -> list[str]:
         """The figures and the decision, as lines of text."""
@@ -99,13 +151,27 @@ class Estimate:
             counts = ", ".join(f"{region.name} {region.blocks} x {region.instructions:.0f}" for region in each.regions)
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
-                f"occupancy {each.occupancy:.0%}, gain {self.gain(each):.3f} "
+                f"occupancy {each.occupancy:.0%}, {each.code.cycles:.0f} cycles of one warp, "
+                f"gain {self.gain(each):.3f}, with machine code {self.expected(each):.3f} "
                 f"(blocks x instructions of a warp: {counts})"
             )
+            if each is not self.kernels[0] and (reason := self.worse(each)):
+                found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
 
 
+def _bytes_of(node: Node[Any]) -> int:
+    """The bytes of the images that a node reads and of the one that it makes."""
+    images: dict[Image[Any], None] = dict.fromkeys([*(access.image for access in node.accesses), node])
+    return sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images)
+
+
 _NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}
+#: By partitioned lowering: the kernel with its body only.
+_BODIES: dict[str, LowerNode] = {
+    "isp": partial(isp_node, body_only=True),
+    "isp_warp": partial(isp_warp_node, body_only=True),
+}
 
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
@@ -130,55 +196,151 @@ def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: st
 
 def estimate(node: Node[Any], options: Options) -> Estimate | None:
     """The model for one node; None if nothing has to be checked. Raises what compiling and emulating raise."""
-    x, y = axes_of(node, options)
-    if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
+    names = lowerings_of(node, options)
+    if len(names) == 1:
         return None
     nvcc = options.nvcc or compiler()
-    names = ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
     small = shrunk(node, options)
     return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
 
 
+def lowerings_of(node: Node[Any], options: Options) -> list[str]:
+    """The lowerings that give a node different kernels: ``naive``, and the partitioned ones if an index is checked."""
+    if isinstance(node, GlobalNode):
+        return ["naive"]
+    if all(bound is None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start)):
+        return ["naive"]
+    return ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
+
+
+def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
+    """The launch of a node by one of these lowerings. ``name`` names its kernel."""
+    return _NODE_LOWERINGS[lowering](node, name, options)
+
+
 def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
-    from ...emulator.backend import EmulatorBackend
-    from ...toolchain.cubin import read_cubin
-    from ...toolchain.cubin_cache import assemble_kept
     from ...toolchain.occupancy import occupancy
-    from ...toolchain.tools import arch_for
+    from ...toolchain.ptxas_judge import figures_of
 
     launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
     ptx = launch.kernel.ptx(nvcc)
-    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
+    code = usual = _machine_code(ptx)
+    if lowering in _BODIES and _has_body(small, options):
+        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
-    counts = _Counts(EmulatorBackend(checks=False), launch, ptx)
-    return KernelFigures(
-        lowering, counts.regions(node, small, options, warps), warps, code.registers, share.share if share else 1.0
+    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
+    regions = counts.regions(node, small, options, warps)
+    figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
+    return KernelFigures(lowering, regions, warps, code.registers, share.share if share else 1.0, figures)
+
+
+def _machine_code(ptx: str) -> KernelCode:
+    from ...toolchain.cubin import read_cubin
+    from ...toolchain.cubin_cache import assemble_kept
+    from ...toolchain.tools import arch_for
+
+    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
+    return code
+
+
+def _has_body(node: Node[Any], options: Options) -> bool:
+    """Whether some blocks check nothing."""
+    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options))
+
+
+def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
+    """The instructions of a warp in the interior if no index is checked and the kernel has no regions. None if no block
+    is in the interior."""
+    small = shrunk(node, options)
+    if not _has_body(small, options):
+        return None
+    column, row = (next(part for part in parts if not part.name) for parts in _parts(small, options))
+    arguments = [
+        replace(each, boundary=Boundary.UNDEFINED) if isinstance(each, Access) else each for each in small.arguments
+    ]
+    launch = naive_node(Node(small.operator, tuple(arguments), small.space, small.place), "kernel", options)
+    ptx = launch.kernel.ptx(options.nvcc or compiler())
+    # Blocks at the edges run, too. They read as far outside of the images as the windows reach.
+    reach = max(
+        [1]
+        + [
+            access.extent.up + access.extent.down + access.extent.left + access.extent.right + abs(centre.offset) + 1
+            for access in small.accesses
+            for centre in access.centres
+        ]
     )
+    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
+    counted = counts.between(column, row)
+    return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
 
 
 # --- counts -------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Pixels:
+    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has.
+    ``margin`` is how many numbers may be read before the first one and after the last one."""
+
+    number: int
+    dtype: str
+    count: int
+    margin: int
+
+
+#: An argument of a launch: a buffer, or a number with its type.
+_Argument = _Pixels | tuple[str, int]
+
+
+def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
+    """What the instructions of a launch depend on, besides its kernel and its blocks. ``rows`` is the margin of
+    images, in rows."""
+    numbers: dict[Image[Any], int] = {}
+    found: list[_Argument] = []
+    for each in launch.arguments:
+        value, type = each.value, each.param.type
+        if isinstance(value, Image):
+            dtype, lanes = layout_of(value.pixel)
+            number = numbers.setdefault(value, len(numbers))
+            row = int(value.width) * lanes
+            found.append(_Pixels(number, dtype.str, row * int(value.height), row * rows))
+        else:
+            assert isinstance(type, t.Scalar)
+            found.append((type.dtype.str, 1 if isinstance(value, ScalarInput) else int(value)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=32)
+def _counts(ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> _Counts:
+    """The counts of a launch. Images that only differ in how many blocks are inside shrink to the same launch."""
+    return _Counts(ptx, entry, block, arguments)
+
+
 class _Counts:
     """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
 
-    def __init__(self, backend: Any, launch: Launch, ptx: str) -> None:
-        self.backend = backend
-        self.launch = launch
-        self.kernel = backend.load(ptx).kernel(launch.kernel.entry(ptx))
-        memory: dict[Image[Any], Any] = {}
+    def __init__(self, ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> None:
+        import numpy as np
+
+        from ...emulator.backend import EmulatorBackend
+
+        self.backend = EmulatorBackend(checks=False)
+        self.block = block
+        self.kernel = self.backend.load(ptx).kernel(entry)
+        memory: dict[int, Any] = {}
         self.arguments: list[Any] = []
-        for each in launch.arguments:
-            value, type = each.value, each.param.type
-            if isinstance(value, Image):
-                if value not in memory:
-                    memory[value] = _buffer(backend, value)
-                self.arguments.append(memory[value])
+        for each in arguments:
+            if isinstance(each, _Pixels):
+                if each.number not in memory:
+                    memory[each.number] = _buffer(self.backend, each)
+                first = memory[each.number].address + each.margin * np.dtype(each.dtype).itemsize
+                self.arguments.append(np.uint64(first))
             else:
-                assert isinstance(type, t.Scalar)
-                self.arguments.append(type.dtype.type(1 if isinstance(value, ScalarInput) else int(value)))
+                dtype, value = each
+                self.arguments.append(np.dtype(dtype).type(value))
         #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
         self._sums: dict[tuple[int, int], Counter[str]] = {}
 
@@ -191,12 +353,12 @@ class _Counts:
                 run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
                 blocks = (column.stop - column.start) * (row.stop - row.start)
                 if run > 0 and blocks > 0:
-                    counted = self._between(few_column, few_row)
+                    counted = self.between(few_column, few_row)
                     opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
                     found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
         return tuple(found)
 
-    def _between(self, column: _Part, row: _Part) -> Counter[str]:
+    def between(self, column: _Part, row: _Part) -> Counter[str]:
         """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
         whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
         above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
@@ -208,7 +370,7 @@ class _Counts:
             return Counter()
         if (columns, rows) not in self._sums:
             self.backend.reset()
-            self.backend.launch(self.kernel, (columns, rows, 1), (*self.launch.block, 1), 0, self.arguments)
+            self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
             counted: Counter[str] = Counter()
             for function, executions in self.backend.counts.executions.items():
                 for number, (warps, _) in executions.blocks.items():
@@ -219,13 +381,13 @@ class _Counts:
         return self._sums[columns, rows]
 
 
-def _buffer(backend: Any, image: Image[Any]) -> Any:
-    """A buffer with random pixels: from 0 to 1, or from 0 to 100 for integers."""
+def _buffer(backend: Any, pixels: _Pixels) -> Any:
+    """A buffer with random pixels and its margins: from 0 to 1, or from 0 to 100 for integers."""
     import numpy as np
 
-    dtype, lanes = layout_of(image.pixel)
+    dtype = np.dtype(pixels.dtype)
     random = np.random.default_rng(0)
-    count = int(image.width) * int(image.height) * lanes
+    count = pixels.count + 2 * pixels.margin
     values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
     buffer = backend.allocate(count * dtype.itemsize)
     backend.write(buffer, values.astype(dtype))

@@ -137,31 +137,33 @@ def _axis(node: Node[Any], options: Options, axis: int, block: int, letters: str
     return Axis(largest(*low) if low else None, smallest(*high) if high else None, size, block, letters)
 
 
-def isp_node(node: Node[Any], name: str, options: Options) -> Launch:
-    """The kernel of a node with regions of blocks. A node without any check gets the naive kernel."""
-    return _partitioned(node, name, options, by_warp=False)
+def isp_node(node: Node[Any], name: str, options: Options, *, body_only: bool = False) -> Launch:
+    """The kernel of a node with regions of blocks. A node without any check gets the naive kernel. With ``body_only``,
+    the other regions are left out; their threads end after the tests."""
+    return _partitioned(node, name, options, by_warp=False, body_only=body_only)
 
 
-def isp_warp_node(node: Node[Any], name: str, options: Options) -> Launch:
+def isp_warp_node(node: Node[Any], name: str, options: Options, *, body_only: bool = False) -> Launch:
     """The kernel of a node with regions of blocks and, along x, of warps."""
     if options.block[0] % WARP:
         raise DslError(f"isp_warp needs blocks whose width is a multiple of {WARP}, not {options.block[0]}")
     # A block that is one warp wide has no other warps along x.
-    return _partitioned(node, name, options, by_warp=options.block[0] > WARP)
+    return _partitioned(node, name, options, by_warp=options.block[0] > WARP, body_only=body_only)
 
 
-def _partitioned(node: Node[Any], name: str, options: Options, *, by_warp: bool) -> Launch:
+def _partitioned(node: Node[Any], name: str, options: Options, *, by_warp: bool, body_only: bool) -> Launch:
     x, y = axes_of(node, options)
     if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
         return naive_node(node, name, options)
-    return _Kernel(node, options, x, y, by_warp).launch(name)
+    return _Kernel(node, options, x, y, by_warp, body_only).launch(name)
 
 
 class _Kernel:
     """A kernel with regions that is being made."""
 
-    def __init__(self, node: Node[Any], options: Options, x: Axis, y: Axis, by_warp: bool) -> None:
-        self.node, self.options, self.x, self.y, self.by_warp = node, options, x, y, by_warp
+    def __init__(self, node: Node[Any], options: Options, x: Axis, y: Axis, by_warp: bool, body_only: bool) -> None:
+        self.node, self.options, self.x, self.y = node, options, x, y
+        self.by_warp, self.body_only = by_warp, body_only
         sides = [f"{row}{column}" for row in ("", "t", "b", "tb") for column in ("", "l", "r", "lr")]
         functions = [_region_name(node, side) for side in sides]
         loads = [_load_name(access.param.name, side) for access in node.accesses for side in sides]
@@ -173,7 +175,7 @@ class _Kernel:
     def launch(self, name: str) -> Launch:
         rows = self._rows()
         lines: Callable[[Store], list[str]] = lambda store: self._lines(rows, store)  # noqa: E731
-        regions = list(self.regions.values())
+        regions = [part for side, part in self.regions.items() if not side or not self.body_only]
         kernel, arguments = store_kernel(name, self.node, self.arguments, regions, lines, self.options, self.bounds)
         block = self.options.block
         return Launch(kernel, grid_of(self.node, block), block, arguments, (self.node,), (self._note(),))
@@ -230,13 +232,17 @@ class _Kernel:
             found.append((f"{'x' if grain else 'block_x'} >= {bound}", self._region(row, x.high)))
         return [*found, ("", self._region(row, x.middle))]
 
-    @staticmethod
-    def _lines(rows: Sequence[tuple[str, _Switch]], store: Store) -> list[str]:
+    def _lines(self, rows: Sequence[tuple[str, _Switch]], store: Store) -> list[str]:
         switches = [test for test, _ in rows] + [test for _, columns in rows for test, _ in columns]
         lines = [
             f"block_{axis} = i32(blockIdx.{axis})" for axis in "xy" if any(f"block_{axis} " in t for t in switches)
         ]
-        inner = [(test, _chain([(each, [store(part)]) for each, part in columns])) for test, columns in rows]
+        body = self.regions.get("")
+
+        def statement(part: PixelFunction) -> str:
+            return "return" if self.body_only and part is not body else store(part)
+
+        inner = [(test, _chain([(each, [statement(part)]) for each, part in columns])) for test, columns in rows]
         return lines + _chain(inner)
 
 

@@ -2,7 +2,8 @@
 
 The program is lowered without partitioning or fusion (`naive`). Other lowerings are variants of it, such as
 `lowering:isp`; they are lowered for the size of the data. Programs with a boundary have the parameter ``boundary``.
-Kernels are compiled with ``-fmad=false``, so that sums of products equal those of NumPy bit for bit.
+The parameters ``width`` and ``height`` replace those of a size. Kernels are compiled with ``-fmad=false``, so that sums
+of products equal those of NumPy bit for bit.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...dsl import types as t
+from ...dsl.errors import DslError
 from ...dsl.host_program import HostProgram
 from ...dsl.image import Boundary, Graph, Pipeline, lower
 from ...dsl.image.windows import layout_of
@@ -97,6 +99,7 @@ class _Maker:
             sizes={size: "{} x {} pixels".format(*one.shape(size)) for size in _SHAPES},
             flags=("-fmad=false",),
             work=self.work,
+            parameters={"width": 0, "height": 0},
             choices={"boundary": tuple(BOUNDARIES)} if one.has_boundary else {},
             choose=self.with_boundary if one.has_boundary else None,
             pipeline=self.pipeline,
@@ -117,10 +120,14 @@ class _Maker:
     def graph(self, width: int, height: int) -> Graph:
         return self.pipeline.graph(width, height)
 
-    def make_data(self, size: str, seed: int) -> dict[str, Any]:
+    def make_data(self, size: str, seed: int, width: int = 0, height: int = 0) -> dict[str, Any]:
+        """The data. A width or height of 0 is that of the size."""
         import numpy as np
 
-        width, height = self.filter.shape(size)
+        usual = self.filter.shape(size)
+        width, height = width or usual[0], height or usual[1]
+        if width < 1 or height < 1:
+            raise DslError(f"image/{self.filter.name}: an image of {width} x {height} pixels has no pixel")
         graph = self.graph(width, height)
         random = np.random.default_rng(seed)
         data: dict[str, Any] = {}

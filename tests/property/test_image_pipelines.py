@@ -1,6 +1,7 @@
 """Random image pipelines: all lowerings compute at every pixel what an interpreter in NumPy computes."""
 
 import random
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ SHARE = 2
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
-    metafunc.parametrize("share", range(max(1, count // SHARE)))
+    if "share" in metafunc.fixturenames:
+        count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
+        metafunc.parametrize("share", range(max(1, count // SHARE)))
 
 
 @pytest.mark.fuzz
@@ -48,3 +50,24 @@ def computed(found: RandomPipeline, lowering: str, loops: bool) -> list[Any]:
     lowered = lower(found.graph, lowering, Options(found.block, loops, nvcc))
     made: Any = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
     return [made] if isinstance(made, np.ndarray) else list(made)
+
+
+def test_the_generator_reaches_every_boundary_and_degenerate_sizes() -> None:
+    """What 300 pipelines have: each boundary with an image that is smaller than a window, and images of one row."""
+    found: Counter[str] = Counter()
+    for seed in range(300):
+        for node in random_pipeline(seed).graph.nodes:
+            width, height = int(node.width), int(node.height)
+            found["1 x 1"] += (width, height) == (1, 1)
+            found["1 x N"] += width == 1 < height
+            found["N x 1"] += height == 1 < width
+            for access in node.accesses:
+                if not access.param.is_window:
+                    continue
+                kind, extent = access.boundary.kind, access.extent
+                across, down = 1 + extent.left + extent.right, 1 + extent.up + extent.down
+                found[kind] += 1
+                found[f"{kind}, window > image"] += across > access.image.width or down > access.image.height
+    kinds = ("clamp", "symmetric", "reflect", "repeat", "constant")
+    wanted = ["1 x 1", "1 x N", "N x 1", *kinds, *(f"{kind}, window > image" for kind in kinds)]
+    assert {name: found[name] for name in wanted if found[name] < 5} == {}, found

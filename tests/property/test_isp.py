@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections import Counter
 
@@ -14,7 +15,15 @@ from ptxmotion.transforms.remarks import Remarks
 from random_border_checks import random_border_checks
 from random_stencils import random_stencil
 
-LISTS = ("isp:least=1", "isp:least=1,copyprop,dce,emptyblocks", "isp:least=1,O1", "isp:least=1,sscm:min_cost=0,dce")
+LISTS = (
+    "isp:least=1",
+    "isp:least=1,copyprop,dce,emptyblocks",
+    "isp:least=1,O1",
+    "isp:least=1,sscm:min_cost=0,dce",
+    "isp:least=1:edges=20000",
+    "isp:least=1:edges=20000,copyprop,dce,emptyblocks",
+    "isp:least=1:edges=20000,sscm:min_cost=0,ssrqp,dce",
+)
 CHECK_LISTS = (
     *LISTS,
     "isp:least=1,lcm:min_cost=0,sscm:min_cost=0,ssrqp,dce",
@@ -84,10 +93,31 @@ def test_stencils_are_split_and_their_interiors_run() -> None:
     assert counted["split"] >= 25 and counted["interior"] >= 8, counted
 
 
+def test_copies_for_edges_run() -> None:
+    """Many stencils get copies for edges, and blocks run them."""
+    counted: Counter[str] = Counter()
+    for seed in range(40):
+        module = parse(random_stencil(seed).ptx)
+        run_passes(module, "isp:least=1:edges=20000", Remarks(module))
+        ptx = print_module(module)
+        # The branches to the copies of edges are those between the label of the border and the branch to the body.
+        _, _, switch = ptx.partition("$L_isp_border0:")
+        switch, body, _ = switch.partition("$L_isp_body0;")
+        labels = re.findall(r"@%\w+ bra (\$\w+);", switch) if body else []
+        counted["copies"] += len(labels)
+        for label in labels:
+            counted["run"] += traps(ptx.replace(f"\n{label}:", f"\n{label}:\n\ttrap;", 1), seed)
+    assert counted["copies"] >= 40 and counted["run"] >= 20, counted
+
+
 def runs_interior(ptx: str, seed: int) -> bool:
     """Whether a block runs the copy, which stands before the label of the body."""
+    return traps(ptx.replace("isp_border0;", "isp_border0;\n\ttrap;", 1), seed)
+
+
+def traps(marked: str, seed: int) -> bool:
+    """Whether a thread of the launch reaches a trap."""
     stencil = random_stencil(seed)
-    marked = ptx.replace("isp_border0;", "isp_border0;\n\ttrap;", 1)
     launch = Launch("k", stencil.grid, stencil.block, 0, stencil.arguments)
     return bool(Ladder(marked, launch, (seed,), budget=400_000).fault)
 

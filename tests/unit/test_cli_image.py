@@ -63,6 +63,13 @@ def test_show_prints_graph_and_launches(file: str, tmp_path: Path, capfd: pytest
     assert [text for text in drawn if re.fullmatch(r"[\d.]+%", text)] == ["10.00%", "80.00%", "10.00%"]
 
 
+def test_show_counts_instructions(file: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["image", "show", f"{file}:edges", "--lowering=isp", "--size", "320x64", "--counts"]) == 0
+    out = capfd.readouterr().out
+    assert "across: instructions of a warp of isp by region, and of naive" in out
+    assert re.search(r"^ +kernel +l +body +r +naive$", out, re.MULTILINE) and "checks, switch" in out
+
+
 def test_sizes_of_several_images(file: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "show", f"{file}:blend", "--size=64x48", "--size=second=128x96"]) == 0
     out = capfd.readouterr().out
@@ -108,6 +115,7 @@ def test_refusals(file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         ([f"{file}:edges", "--size=5"], 2, "'5' is not two numbers such as 512x512"),
         ([f"{file}:edges", "--size=dst=5x5"], 2, "edges has no image 'dst'; there are src"),
         ([f"{file}:edges", "--block=64x32"], 2, "at most 1024 threads"),
+        ([f"{file}:edges", "--counts"], 2, "--counts counts the instructions of regions: --lowering=isp, isp_warp"),
     ):
         assert main(["image", "show", *words]) == code, words
         assert message in capfd.readouterr().err, words

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptxmotion.cost import Figures
 from ptxmotion.dsl import f32, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Mask, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image.instruction_table import instruction_table
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowering import naive_node
-from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk
+from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk, unchecked
 from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 
@@ -127,8 +129,9 @@ def test_the_decision_is_printed_and_kept_for_other_sizes() -> None:
     assert np.array_equal(made, boxes(array, backend=EmulatorBackend()).ravel())
 
 
-def figures(lowering: str, instructions: float, occupancy: float) -> KernelFigures:
-    return KernelFigures(lowering, (RegionFigures("body", 1, {"add": instructions}),), 1, 32, occupancy)
+def figures(lowering: str, instructions: float, occupancy: float, cycles: float = 700) -> KernelFigures:
+    code = Figures(lowering, 32, 0, 64 * occupancy, instructions, cycles)
+    return KernelFigures(lowering, (RegionFigures("body", 1, {"add": instructions}),), 1, 32, occupancy, code)
 
 
 def test_the_gain_weighs_instructions_against_occupancy() -> None:
@@ -141,8 +144,62 @@ def test_the_gain_weighs_instructions_against_occupancy() -> None:
     found = Estimate(node, (naive, faster, fuller))
     assert (found.gain(naive), found.gain(faster)) == (1.0, 1.25)
     assert found.gain(fuller) == pytest.approx(100 / 70 * 0.5)
-    assert found.best is faster
+    assert found.best is faster and found.lines()[-1] == "chosen: isp"
     assert replace(found, kernels=(naive, fuller)).best is naive
+
+
+def decided(width: int, naive: tuple[float, float], isp: tuple[float, float]) -> str:
+    """The decision for a square image, by the machine instructions and the cycles of both kernels."""
+
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    (node,) = boxes.graph(width, width).nodes
+    found = Estimate(node, (figures("naive", naive[0], 1.0, naive[1]), figures("isp", isp[0], 1.0, isp[1])))
+    assert ("chosen: isp" in found.lines()) is (found.worse(found.kernels[1]) == "")
+    return found.worse(found.kernels[1])
+
+
+def test_a_kernel_that_waits_is_not_partitioned_if_the_tests_make_a_warp_slower() -> None:
+    # 16 warps of a scheduler execute 1600 instructions while one waits 1120 cycles.
+    assert decided(512, (100, 1120), (80, 1140)) == (
+        "1140 cycles of one warp alone instead of 1120, and the kernel waits for its loads"
+    )
+    assert decided(512, (100, 1120), (80, 1120)) == ""
+    assert decided(512, (100, 900), (80, 920)) == "", "the work of the other warps is longer"
+    assert "waits" in decided(4096, (100, 900), (80, 920)), "images of 134 MB come from memory"
+    assert decided(4096, (100, 600), (80, 620)) == ""
+
+
+def test_the_machine_code_of_the_body_takes_the_place_of_its_ptx() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    (node,) = boxes.graph(512, 512).nodes
+    naive, isp = figures("naive", 100, 1.0), figures("isp", 125, 1.0)
+    better = replace(isp, code=replace(isp.code, weight=80.0))
+    found = Estimate(node, (naive, isp, better))
+    assert (found.gain(better), found.expected(better)) == (0.8, pytest.approx(1.25))
+    assert found.worse(isp) == "the machine code of the body gives a gain of 0.800" and found.best is better
+
+
+def test_the_machine_code_is_that_of_the_body_and_its_tests() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    options = Options((64, 2), nvcc=compiler())
+    found = estimate(boxes.graph(256, 64).nodes[0], options)
+    assert found is not None
+    naive, isp, warp = found.kernels
+    # The whole kernel has nine regions, so its machine code is longer than the counted part.
+    assert isp.code.weight < naive.code.weight and warp.code.weight < naive.code.weight
+    assert isp.code.cycles > 480 and naive.code.cycles > 480, "a load from memory takes this long"
+    assert isp.code.warps == naive.code.warps == 64
+    body = isp_node(boxes.graph(256, 64).nodes[0], "kernel", options, body_only=True)
+    assert body.kernel.cuda.count("box_body(") == 2 and "box_tl(" not in body.kernel.cuda
 
 
 def test_integers_count_too() -> None:
@@ -160,3 +217,57 @@ def test_integers_count_too() -> None:
     assert [each.name for each in partitioned.regions] == ["body", "r"]
     assert sum(each.blocks for each in partitioned.regions) == 10 * 3
     assert naive.regions[0].opcodes["ld"] > 0
+
+
+@pytest.mark.parametrize(("width", "height"), [(256, 64), (200, 45)])
+def test_a_kernel_without_checks_executes_the_same_in_every_inner_block(width: int, height: int) -> None:
+    """The instructions of a kernel for pixels whose windows are inside of the image, run as a pipeline of its own."""
+
+    @pipeline
+    def inner(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.UNDEFINED, offset=(2, 1)), space=IterationSpace(128, 40))
+
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP, offset=(2, 1)))
+
+    options = Options((64, 2), nvcc=compiler())
+    found = unchecked(boxes.graph(width, height).nodes[0], options)
+    assert found is not None
+    warps = 128 * 40 // 32
+    assert found.instructions == pytest.approx(whole_run(inner.graph(132, 42), "naive", options) / warps)
+
+
+def test_an_image_without_an_interior_has_no_kernel_without_checks() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return box(Accessor(src, Boundary.CLAMP))
+
+    assert unchecked(boxes.graph(64, 2).nodes[0], Options((64, 2), nvcc=compiler())) is None
+
+
+def test_the_table_has_a_column_for_each_region_and_sums() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return double(box(Accessor(src, Boundary.CLAMP)))
+
+    options = Options((64, 2), nvcc=compiler())
+    node, other = boxes.graph(256, 64).nodes
+    found = estimate(node, options)
+    assert found is not None
+    title, head, *rows = instruction_table(node, "isp", options)
+    assert title == "box: instructions of a warp of isp by region, and of naive"
+    names = head.split()
+    assert names == ["kernel", "tl", "t", "tr", "l", "body", "r", "bl", "b", "br", "naive"]
+    cells = {row[:18].split("  ")[1]: [float(cell) for cell in row.split()[-len(names) :]] for row in rows}
+    totals = dict(zip(names, cells.pop("total"), strict=True))
+    more = dict(zip(names, cells.pop("checks, switch"), strict=True))
+    for at, name in enumerate(names):
+        assert totals[name] == pytest.approx(sum(each[at] for each in cells.values()), abs=0.5 * len(cells))
+        assert more[name] == pytest.approx(totals[name] - totals["kernel"], abs=1)
+    for region in found.kernels[1].regions:
+        assert totals[region.name] == pytest.approx(region.instructions, abs=0.5)
+    # The body switches and does not check; a corner checks two edges.
+    assert 0 < more["body"] < more["tl"] and 0 < more["t"] < more["tl"]
+    assert instruction_table(other, "isp", options) == ["double: no index is checked"]
+    assert "isp for blocks of 32 threads" in instruction_table(node, "isp_warp", replace(options, block=(32, 2)))[0]

@@ -173,3 +173,30 @@ def test_the_least_value_over_the_threads_of_a_block() -> None:
         least(first - tid * tid)
     with pytest.raises(Unbounded, match="too-large"):
         least(first * first * first - tid)
+
+
+#: Stores beyond the lower edge (%p1) and beyond the upper one (%p2).
+BOTH_EDGES = ("@%p1 st.global.f32 [%rd5+4], %f1;", "@%p2 st.global.f32 [%rd5+8], %f1;", "st.global.f32 [%rd5], %f1;")
+
+
+def test_a_block_at_one_edge_keeps_the_checks_of_this_edge_only() -> None:
+    result = optimize(kernel(*BOTH_EDGES), "isp:least=1:edges=1000,dce")
+    (message,) = (each.message for each in result.remarks if each.pass_name == "isp" and each.kind == "Passed")
+    # Without the upper condition, the index may wrap, so the outcome of the lower check is not known either.
+    assert message.startswith("2 border checks") and message.endswith(", and 1 in blocks at one edge")
+    interior, rest = copy_and_body(result.text)
+    switch, label, rest = rest.partition("$L_isp_edge0:")
+    assert label and "bra $L_isp_edge0;" in switch and "bra $L_isp_body0;" in switch
+    edge, label, body = rest.partition("$L_isp_body0:")
+    assert label
+    stores = {part: [part.count(f"+{at}], ") for at in (4, 8)] for part in (interior, edge, body)}
+    assert stores == {interior: [0, 0], edge: [1, 0], body: [1, 1]}
+
+
+def test_edges_get_no_copies_beyond_the_limit() -> None:
+    text = kernel(*BOTH_EDGES)
+    size = sum(1 for _ in parse(text).entries[0].instructions())
+    for limit, copies in ((0, 0), (size - 1, 0), (size, 1)):
+        assert optimize(text, f"isp:least=1:edges={limit}").text.count("$L_isp_edge0:") == copies
+    # A copy must be rid of as many checks as the interior.
+    assert "isp_edge" not in optimize(text, "isp:least=2:edges=1000").text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.dsl import DslError
-from ptxmotion.dsl.image import Boundary
+from ptxmotion.dsl.image import Boundary, lower
 from ptxmotion.dsl.run import Loaded
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.programs.errors import BadRequest
@@ -48,6 +48,29 @@ def correct(benchmark: Benchmark) -> None:
 )
 def test_boundary(name: str, boundary: str) -> None:
     correct(find(f"image/{name}").of({"boundary": boundary}))
+
+
+@pytest.mark.parametrize(("name", "width", "height"), [("gaussian5x5", 131, 7), ("sobel", 0, 33), ("sum", 77, 1)])
+def test_width_and_height(name: str, width: int, height: int) -> None:
+    benchmark = find(f"image/{name}")
+    values = {"width": width, "height": height}
+    data = benchmark.data("tiny", 0, values)
+    assert (data["src_width"], data["src_height"]) == (width or 97, height)
+    host = lower(benchmark.pipeline.graph(width or 97, height)).program() if benchmark.pipeline else None
+    assert host is not None
+    numbers = {key: value for key, value in data.items() if key not in ("src_width", "src_height")}
+    results = host.run(EmulatorBackend(), compiler(), **numbers)
+    for key, expected in benchmark.reference(data).items():
+        np.testing.assert_allclose(results[key], expected, rtol=1e-5)
+
+
+def test_a_size_for_other_kernels_and_one_without_pixels_are_refused() -> None:
+    benchmark = find("image/gaussian5x5").of({"boundary": "mirror"})
+    data = benchmark.data("tiny", 0, {"width": 1, "height": 3})
+    with pytest.raises(DslError, match="has other kernels than for 1 x 3: lower it for this size"):
+        benchmark.program.run(EmulatorBackend(), compiler(), **data)
+    with pytest.raises(DslError, match="an image of -1 x 19 pixels has no pixel"):
+        benchmark.data("tiny", 0, {"width": -1})
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The test at the entry of a kernel: is this block in the interior?
+"""The tests in front of the copies of a kernel: is this block in the interior, or at one edge of it?
 
 Computes: instructions that evaluate the conditions of an `Interior` in signed arithmetic of 64 bits, and a predicate
 that is true if all of them hold. The instructions read only ``%ctaid``, ``%ntid``, ``%nctaid`` and parameters, so the
@@ -16,17 +16,14 @@ from ...analysis.values.polynomial import Atom, Monomial, Poly
 from ...ptx import Block, Kernel, Operand, Reg, Sym
 from ...ptx.builder import Builder, address
 
-__all__ = ["emit_test"]
+__all__ = ["InteriorTest"]
 
 
-def emit_test(kernel: Kernel, block: Block, bounds: BlockBounds, needs: Needs) -> Reg:
-    """Append the test to ``block``; the register of its predicate."""
-    return _Test(kernel, block, bounds).emit(needs)
+class InteriorTest:
+    """Emits the tests of one kernel. A test uses the values of those before it, so its block must be behind theirs."""
 
-
-class _Test:
-    def __init__(self, kernel: Kernel, block: Block, bounds: BlockBounds) -> None:
-        self.b = Builder(kernel, block, hint="%isp")
+    def __init__(self, kernel: Kernel, bounds: BlockBounds) -> None:
+        self.b = Builder(kernel, Block(), hint="%isp")
         self.kernel = kernel
         self.bounds = bounds
         #: By product of atoms: its value in 64 bits.
@@ -36,9 +33,10 @@ class _Test:
         #: By sum without constant: its value.
         self.sums: dict[Poly, Reg] = {}
 
-    def emit(self, needs: Needs) -> Reg:
-        """The predicate. The sign of the ``or`` of all conditions is that of a negative one, if there is any."""
-        b = self.b
+    def emit(self, block: Block, needs: Needs) -> Reg:
+        """Append a test to ``block``; the register of its predicate. The sign of the ``or`` of all conditions is that
+        of a negative one, if there is any."""
+        b = self.b = Builder(self.kernel, block, hint="%isp")
         are_small: Reg | None = None
         for atom in sorted(needs.wide):
             value = self._product((atom,))

@@ -3,7 +3,8 @@
 A stencil reads neighbours of its point. At the border of the domain they do not exist, so its code clamps indices, or
 tests them. In most blocks of a large grid this does nothing. The pass puts a test at the entry of the kernel. It is the
 same for all threads of a block. Where it is true, the block runs a copy of the body from which the checks are removed;
-otherwise it runs the body as it was.
+otherwise it runs the body as it was. With the option ``edges``, blocks that fail one condition of the test run a copy
+that keeps only the checks of this condition; blocks in the corners run the body as it was.
 
 Requires: facts of an entry without nested scopes. Guarantees: each thread computes the same, with the same stores,
 barriers, atomics and loads in the same order; all threads of a block run the same copy. Products of copied
@@ -12,7 +13,7 @@ Refuses, with a reason: functions; kernels with fewer checks than ``least``, wei
 instructions than ``most``; debug modules; branch tables; unknown opcodes.
 Reference: Qiao, Teich, Hannig, *An Efficient Approach for Image Border Handling on GPUs via Iteration Space
 Partitioning*, IPDPSW 2021. The paper generates nine regions from source code in its own language. This pass makes
-two from PTX.
+them from PTX, with one region for all corners.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...analysis.interior import Interior, find_interior
+from ...analysis.interior import Interior, find_edges, find_interior
 from ...analysis.manager import Facts
 from ...analysis.values.block_bounds import BlockBounds
 from ...ptx import Block, Guard, Kernel
@@ -29,8 +30,8 @@ from ...ptx.builder import Builder
 from ..code_motion.branch_divergence import divergent_blocks
 from ..passes import option
 from ..remarks import Remarks
-from .interior_copy import BORDER, copy_interior, unsupported
-from .interior_test import emit_test
+from .interior_copy import BORDER, InteriorCopy, copy_interior, unsupported
+from .interior_test import InteriorTest
 
 if TYPE_CHECKING:
     from ...ptx import Instr
@@ -62,6 +63,7 @@ class IterationSpacePartitioning:
 
     least: int = option(4, "the least number of border checks, each weighted by 8 to the power of its loop depth")
     most: int = option(20000, "the largest number of instructions of a kernel that is copied")
+    edges: int = option(0, "the largest number of instructions of all copies for blocks at one edge")
     name: ClassVar[str] = "isp"
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
@@ -86,27 +88,39 @@ class IterationSpacePartitioning:
             return self._refuse(kernel, remarks, "no-block")
         if not remarks.may_rewrite(self.name, interior.borders[0]):
             return False
-        self._split(kernel, facts, interior)
-        self._report(kernel, interior, remarks)
+        edges = self._edges(size, facts, interior)
+        self._split(kernel, facts, interior, edges)
+        self._report(kernel, interior, edges, remarks)
         return True
 
-    def _split(self, kernel: Kernel, facts: Facts, interior: Interior) -> None:
+    def _edges(self, size: int, facts: Facts, interior: Interior) -> list[Interior]:
+        """The edges whose blocks get a copy: those at which most checks are removed, as far as `edges` allows."""
+        if size > self.edges or len(interior.needs.conditions) < 2:
+            return []
+        found = [each for each in find_edges(facts, interior) if each.weight >= self.least]
+        return sorted(found, key=lambda each: -each.weight)[: self.edges // size]
+
+    def _split(self, kernel: Kernel, facts: Facts, interior: Interior, edges: list[Interior]) -> None:
         fixed = facts.fixed
-        copy = copy_interior(kernel, facts, interior)
-        bounds = BlockBounds(facts)
+        copies = [copy_interior(kernel, facts, each) for each in (interior, *edges)]
+        tests = InteriorTest(kernel, BlockBounds(facts))
         border = Block(kernel.new_label(BORDER))
         kernel.rare = border.label
         entry = Block()
-        is_inside = emit_test(kernel, entry, bounds, interior.needs)
-        builder = Builder(kernel, entry)
-        builder.guard = Guard(is_inside, negated=True)
-        builder.emit("bra", border)
-        for index, block in enumerate([entry, *copy.blocks, border]):
+        _branch(kernel, entry, Guard(tests.emit(entry, interior.needs), negated=True), border)
+        parts = [entry, *copies[0].blocks, border]
+        if edges:
+            body = Block(kernel.new_label("$L_isp_body"))
+            parts += _edge_blocks(kernel, tests, border, body, edges, copies[1:])
+        for index, block in enumerate(parts):
             kernel.insert_block(index, block)
         facts.forget(divergent_blocks)  # the copies have branches, too
-        facts.copies.update(copy.originals)
+        for copy in copies:
+            facts.copies.update(copy.originals)
+            if fixed is not None:
+                fixed |= {new for new, old in copy.originals.items() if old in fixed}
         if fixed is not None:
-            facts.fixed = fixed | {new for new, old in copy.originals.items() if old in fixed}
+            facts.fixed = fixed
 
     # --- remarks -----------------------------------------------------------------------------------------------------
 
@@ -122,12 +136,46 @@ class IterationSpacePartitioning:
             message = f"'{instr.form.text}' is not removed: {REASONS[reason]}"
             remarks.add("Missed", self.name, "Kept", kernel, message, instr=instr, reason=reason)
 
-    def _report(self, kernel: Kernel, interior: Interior, remarks: Remarks) -> None:
+    def _report(self, kernel: Kernel, interior: Interior, edges: list[Interior], remarks: Remarks) -> None:
         counted: Counter[str] = Counter(instr.form.op.base for instr in interior.borders)
         which = ", ".join(f"{number} {base}" for base, number in sorted(counted.items()))
         conditions = ", ".join(f"{each} >= 0" for each in interior.needs.conditions)
         message = f"{len(interior.borders)} border checks ({which}) are removed in blocks with {conditions}"
+        if edges:
+            removed = ", ".join(str(len(each.borders)) for each in edges)
+            message += f", and {removed} in blocks at one edge"
         first: Instr = interior.borders[0]
         remarks.add("Passed", self.name, "Split", kernel, message, instr=first)
         remarks.count(kernel, self.name, "checks removed", len(interior.borders))
         remarks.count(kernel, self.name, "split")
+        if edges:
+            remarks.count(kernel, self.name, "copies for edges", len(edges))
+
+
+def _edge_blocks(
+    kernel: Kernel,
+    tests: InteriorTest,
+    border: Block,
+    body: Block,
+    edges: list[Interior],
+    copies: list[InteriorCopy],
+) -> list[Block]:
+    """The tests of the edges, which begin in ``border``, then the copies, then ``body``, which is empty and stands in
+    front of the body."""
+    switch, block = [border], border
+    for edge, copy in zip(edges, copies, strict=True):
+        first = copy.blocks[0]
+        if first.label is None:
+            first.label = kernel.new_label("$L_isp_edge")
+        _branch(kernel, block, Guard(tests.emit(block, edge.needs), negated=False), first)
+        block = Block()
+        switch.append(block)
+    _branch(kernel, block, None, body)
+    return [*switch[1:], *(each for copy in copies for each in copy.blocks), body]
+
+
+def _branch(kernel: Kernel, block: Block, guard: Guard | None, target: Block) -> None:
+    """Append a branch that all threads of a block of threads take, or none."""
+    builder = Builder(kernel, block)
+    builder.guard = guard
+    builder.emit("bra", target)

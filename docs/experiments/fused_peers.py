@@ -1,0 +1,215 @@
+"""Image pipelines of this project beside `torch.compile` and CuPy's `fuse`, in one process and in turns.
+
+    python docs/experiments/fused_peers.py [--sizes N,N] [--seconds N]
+
+Needs a GPU, PyTorch with Triton, CuPy, nvcc. Programs: ``sobel`` and ``harris`` with 3 x 3 windows and
+clamped borders, written as one expression of shifted views of a padded image. `torch.compile`
+runs in a CUDA graph of ten runs, as the fused pipelines do; CuPy runs ten times on its stream,
+because its memory pool is not recorded. Results must agree within 1e-3: the peers contract products and sums.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+import image_fusion as own
+from ptxmotion.dsl.image import Options, lower
+from ptxmotion.harness.cuda import CudaBackend
+
+ROUNDS, RUNS = 11, 10
+
+
+def sobel_of(shift: Callable[[int, int], Any], root: Any) -> Any:
+    """The magnitude of the gradient. ``shift(dx, dy)`` is the image at an offset."""
+    x = shift(1, -1) - shift(-1, -1) + 2 * (shift(1, 0) - shift(-1, 0)) + shift(1, 1) - shift(-1, 1)
+    y = shift(-1, 1) - shift(-1, -1) + 2 * (shift(0, 1) - shift(0, -1)) + shift(1, 1) - shift(1, -1)
+    return root(x * x + y * y)
+
+
+def gradient_products(shift: Callable[[int, int], Any]) -> tuple[Any, Any, Any]:
+    """The products of the gradients."""
+    x = shift(1, -1) - shift(-1, -1) + 2 * (shift(1, 0) - shift(-1, 0)) + shift(1, 1) - shift(-1, 1)
+    y = shift(-1, 1) - shift(-1, -1) + 2 * (shift(0, 1) - shift(0, -1)) + shift(1, 1) - shift(1, -1)
+    return x * x, y * y, x * y
+
+
+def blur_of(shift: Callable[[int, int], Any]) -> Any:
+    """A Gaussian filter."""
+    corners = shift(-1, -1) + shift(1, -1) + shift(-1, 1) + shift(1, 1)
+    return (4 * shift(0, 0) + 2 * (shift(-1, 0) + shift(1, 0) + shift(0, -1) + shift(0, 1)) + corners) * 0.0625
+
+
+def corner_of(a: Any, b: Any, c: Any) -> Any:
+    """The measure of Harris and Stephens."""
+    return a * b - c * c - 0.04 * (a + b) * (a + b)
+
+
+def torch_programs() -> dict[str, Callable[[Any], Any]]:
+    """The programs with PyTorch."""
+    torch: Any = importlib.import_module("torch")
+    pad: Any = importlib.import_module("torch.nn.functional").pad
+
+    def views(image: Any) -> Callable[[int, int], Any]:
+        height, width = image.shape
+        wide = pad(image[None, None], (1, 1, 1, 1), mode="replicate")[0, 0]
+        return lambda dx, dy: wide[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
+
+    def sobel(image: Any) -> Any:
+        return sobel_of(views(image), torch.sqrt)
+
+    def harris(image: Any) -> Any:
+        return corner_of(*(blur_of(views(each)) for each in gradient_products(views(image))))
+
+    return {"sobel": sobel, "harris": harris}
+
+
+def cupy_programs() -> dict[str, Callable[[Any], Any]]:
+    """The programs with CuPy: what is between two paddings is one fused kernel."""
+    cupy: Any = importlib.import_module("cupy")
+
+    offsets = [(dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+
+    def views(image: Any) -> list[Any]:
+        height, width = image.shape
+        wide = cupy.pad(image, 1, mode="edge")
+        return [wide[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width] for dx, dy in offsets]
+
+    def shifted(pixels: tuple[Any, ...]) -> Callable[[int, int], Any]:
+        return lambda dx, dy: pixels[offsets.index((dx, dy))]
+
+    @cupy.fuse()
+    def magnitude(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
+        return sobel_of(shifted((a, b, c, d, e, f, g, h, i)), cupy.sqrt)
+
+    @cupy.fuse()
+    def products(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
+        return gradient_products(shifted((a, b, c, d, e, f, g, h, i)))
+
+    @cupy.fuse()
+    def blurred(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
+        return blur_of(shifted((a, b, c, d, e, f, g, h, i)))
+
+    @cupy.fuse()
+    def corner(a: Any, b: Any, c: Any) -> Any:
+        return corner_of(a, b, c)
+
+    def harris(image: Any) -> Any:
+        return corner(*(blurred(*views(each)) for each in products(*views(image))))
+
+    return {"sobel": lambda image: magnitude(*views(image)), "harris": harris}
+
+
+def main() -> None:
+    """Print a row for each program and size."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="512,2048,4096", help="widths and heights")
+    parser.add_argument("--seconds", type=float, default=100, help="no row starts later")
+    parser.add_argument("--wait", default="", help="a file: time when it exists")
+    chosen = parser.parse_args()
+    torch: Any = importlib.import_module("torch")
+
+    start = time.monotonic()
+    backend = CudaBackend()
+    sizes = [int(each) for each in chosen.sizes.split(",")]
+    ptx: dict[str, str] = {}
+    rows: list[tuple[str, int, dict[str, Callable[[], float]]]] = []
+    for name, program in torch_programs().items():
+        for size in sizes:
+            if time.monotonic() - start > chosen.seconds:
+                print(f"{name} {size}: no time", flush=True)
+                continue
+            try:
+                rows.append((name, size, prepared(backend, ptx, name, program, size)))
+                print(f"{name} {size}: ready after {time.monotonic() - start:.1f} s", flush=True)
+            except Exception:
+                print(f"{name} {size}: failed\n{traceback.format_exc(limit=6)}", flush=True)
+    while chosen.wait and not Path(chosen.wait).exists() and time.monotonic() - start < chosen.seconds:
+        time.sleep(0.2)
+    for name, size, arms in rows:
+        order, times = random.Random(size), {word: list[float]() for word in arms}
+        for number in range(2 * ROUNDS + 2):
+            for word in order.sample(sorted(arms), len(arms)):
+                seconds = arms[word]()
+                if number >= 2:
+                    times[word].append(seconds * 1e6)
+        shown = " ".join(
+            f"{word} {statistics.median(each[:ROUNDS]):.2f} {statistics.median(each[ROUNDS:]):.2f}"
+            for word, each in times.items()
+        )
+        print(f"{name:8} {size:5} {shown}", flush=True)
+    torch.cuda.synchronize()
+
+
+def prepared(
+    backend: CudaBackend, ptx: dict[str, str], name: str, program: Callable[[Any], Any], size: int
+) -> dict[str, Callable[[], float]]:
+    """By arm: what runs it and gives the seconds of one run. Raises `AssertionError` if results differ."""
+    cupy: Any = importlib.import_module("cupy")
+    torch: Any = importlib.import_module("torch")
+
+    graph = {"sobel": own.sobel, "harris": own.harris}[name].graph(size, size)
+    arms = {word: lower(graph, word, Options()) for word in ("naive", "fused")}
+    own.compiled(arms, ptx)
+    image = np.random.default_rng(size).random((size, size), np.float32)
+    source = backend.allocate(image.nbytes)
+    backend.write(source, image.reshape(-1))
+    runs = {word: own.Run(backend, arm, ptx, source) for word, arm in arms.items()}
+    expected = np.frombuffer(runs["naive"].result(), np.float32).reshape(size, size)
+    assert runs["fused"].result() == runs["naive"].result(), name
+    made: dict[str, Callable[[], float]] = {word: run.seconds for word, run in runs.items()}
+
+    given = torch.from_numpy(image).cuda()
+    compiled = torch.compile(program, dynamic=False)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        result: Any = compiled(given)
+        for _ in range(2):
+            result = compiled(given)
+        recorded = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(recorded, stream=side):
+            for _ in range(RUNS):
+                result = compiled(given)
+    recorded.replay()
+    torch.cuda.synchronize()
+    assert np.allclose(result.cpu().numpy(), expected, rtol=1e-3, atol=1e-3), "torch differs"
+
+    def by_torch() -> float:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        recorded.replay()
+        last.record()
+        torch.cuda.synchronize()
+        return first.elapsed_time(last) * 1e-3 / RUNS
+
+    made["torch.compile"] = by_torch
+    fused_by_cupy, on_gpu = cupy_programs()[name], cupy.asarray(image)
+    assert np.allclose(cupy.asnumpy(fused_by_cupy(on_gpu)), expected, rtol=1e-3, atol=1e-3), "CuPy differs"
+
+    def by_cupy() -> float:
+        first, last = cupy.cuda.Event(), cupy.cuda.Event()
+        first.record()
+        for _ in range(RUNS):
+            fused_by_cupy(on_gpu)
+        last.record()
+        last.synchronize()
+        return cupy.cuda.get_elapsed_time(first, last) * 1e-3 / RUNS
+
+    made["cupy.fuse"] = by_cupy
+    return made
+
+
+if __name__ == "__main__":
+    main()
