@@ -6,7 +6,8 @@ operator is computed there. So every operator is computed at pixels of its image
 exchanged pixel is in the tile, too, if it is near the pixel of the reader (`groups.window_of`). Otherwise the operator
 is computed again from images in global memory, together with everything that it needs.
 
-A block whose tiles are inside of all images (an inner block) runs a version of the code without any check.
+A team of threads computes a tile: a block, or a warp (`tiling.teams`). A team whose tiles are inside of all images (an
+inner team) runs a version of the code without any check.
 
 Sources: Qiao, thesis, §3.6.3 (index exchange); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.
 """
@@ -21,7 +22,7 @@ from typing import Any
 from .. import types as t
 from ..errors import DslError
 from ..functions import Param
-from ..intrinsics import syncthreads
+from ..intrinsics import syncthreads, syncwarp
 from ..kernel import kernel_from_text
 from ..language import shared, unroll
 from .borders import MAP_NAMES, Checks
@@ -48,12 +49,15 @@ from .sizes import ceil_div, smallest
 __all__ = ["group_launch", "lower_plan"]
 
 _NO_CHECKS = Checks(False, False), Checks(False, False)
-_VARIABLES = ("x", "y", "value", "outside", "first_x", "first_y", "thread", "i", "j", "k", "inner", "out_x", "out_y")
+_VARIABLES = (
+    *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
+    *("i", "j", "k", "inner", "out_x", "out_y"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Context:
-    """Where a pixel function is used. ``inner``: in a block whose tiles are inside of all images. ``far``: below an
+    """Where a pixel function is used. ``inner``: in a team whose tiles are inside of all images. ``far``: below an
     access of pixels that are not near, so that tiles cannot be read."""
 
     inner: bool
@@ -78,9 +82,9 @@ class _Kernel:
     """The kernel of a group that is being made."""
 
     def __init__(self, group: Group, options: Options) -> None:
-        self.group, self.options = group, options
+        self.group, self.options, self.team = group, options, group.team
         self.inside = set(group.nodes)
-        self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, "shared", "syncthreads", "unroll")
+        self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, "shared", "syncthreads", "syncwarp", "unroll")
         self.reaches = group.reaches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
         self.variables = {param for tile in self.tiles.values() for param in (tile.array, tile.x, tile.y)}
@@ -162,7 +166,7 @@ class _Kernel:
 
     def _fill(self, tile: _Tile, context: _Context) -> list[str]:
         """Compute the pixels of a tile."""
-        node, (block_x, block_y) = tile.node, self.group.block
+        node = tile.node
         store = f"{tile.array.name}[i] = {self._call(self.pixel(node, context), 'x', 'y')}"
         body = [f"x = {tile.x.name} + i % {tile.width}", f"y = {tile.y.name} + i // {tile.width}"]
         if context.inner:
@@ -171,12 +175,12 @@ class _Kernel:
             width = self._use(self.arguments.width(node, node.name))
             height = self._use(self.arguments.height(node, node.name))
             body += [f"if x >= 0 and x < {width} and y >= 0 and y < {height}:", f"    {store}"]
-        head = f"for i in range(thread, {tile.width * tile.height}, {block_x * block_y}):"
+        head = f"for i in range(thread, {tile.width * tile.height}, {self.team.size}):"
         return [head, *(f"    {line}" for line in body)]
 
     def _results(self, context: _Context) -> list[str]:
         """Compute and store the pixels of the results."""
-        (block_x, _), (pixels_x, pixels_y) = self.group.block, self.group.pixels
+        pixels_x, pixels_y = self.group.pixels
         first = self.group.stored[0]
         width = self._use(self.arguments.width(first, first.name))
         stores: list[str] = []
@@ -186,8 +190,8 @@ class _Kernel:
                 f"{out}[out_y * {width} + out_x] = {self._call(self._result(node, context), 'out_x', 'out_y')}"
             )
         body = [
-            "out_x = first_x + i32(threadIdx.x)" + (f" + j * {block_x}" if pixels_x > 1 else ""),
-            "out_y = first_y + i32(threadIdx.y)" + (f" * {pixels_y} + k" if pixels_y > 1 else ""),
+            "out_x = first_x + local_x" + (f" + j * {self.team.threads[0]}" if pixels_x > 1 else ""),
+            "out_y = first_y + local_y" + (f" * {pixels_y} + k" if pixels_y > 1 else ""),
         ]
         if context.inner:
             body += stores
@@ -205,15 +209,16 @@ class _Kernel:
     def _version(self, context: _Context) -> list[str]:
         """All tiles and results, with a barrier before a tile that was filled is read."""
         lines: list[str] = []
+        wait = "syncthreads()" if self.group.kind == "block" else "syncwarp()"
         filled: set[Param] = set()
         for tile in self.tiles.values():
             if any(param in filled for param in self.pixel(tile.node, context).params):
-                lines.append("syncthreads()")
+                lines.append(wait)
                 filled.clear()
             lines += self._fill(tile, context)
             filled.add(tile.array)
         if any(param in filled for node in self.group.stored for param in self._result(node, context).params):
-            lines.append("syncthreads()")
+            lines.append(wait)
         return lines + self._results(context)
 
     def _inner_test(self) -> str:
@@ -237,12 +242,11 @@ class _Kernel:
 
     def launch(self, name: str) -> Launch:
         group = self.group
-        tile_x, tile_y = group.tile
-        lines = [f"first_x = i32(blockIdx.x) * {tile_x}", f"first_y = i32(blockIdx.y) * {tile_y}"]
-        lines += [f"thread = i32(threadIdx.y) * {group.block[0]} + i32(threadIdx.x)"] if self.tiles else []
+        lines = self.team.lines(group.tile)
+        lines += [f"thread = {self.team.thread}"] if self.tiles else []
+        lines += [f"team = {self.team.number}"] if self.tiles and self.team.teams > 1 else []
         for tile in self.tiles.values():
-            word = tile.node.pixel.name
-            lines.append(f"{tile.array.name} = shared({word}, {tile.width * tile.height})")
+            lines += self._allocate(tile)
             lines.append(f"{tile.x.name} = first_x - {tile.reach.left}".replace("- -", "+ "))
             lines.append(f"{tile.y.name} = first_y - {tile.reach.up}".replace("- -", "+ "))
         checked = self._version(_Context(inner=False))
@@ -258,6 +262,14 @@ class _Kernel:
         arguments = self.arguments.of(params)
         return Launch(kernel, _grid_of(group), group.block, arguments, group.nodes, (f"group: {group}",))
 
+    def _allocate(self, tile: _Tile) -> list[str]:
+        """The array of a tile in shared memory. Each team has its own part."""
+        word, size, array = tile.node.pixel.name, tile.width * tile.height, tile.array.name
+        if self.team.teams == 1:
+            return [f"{array} = shared({word}, {size})"]
+        whole = self.arguments.reserved(f"{array}s")
+        return [f"{whole} = shared({word}, {size * self.team.teams})", f"{array} = {whole} + team * {size}"]
+
     def _names(self, params: Sequence[Param]) -> dict[str, object]:
         pixels = [Param(tile.array.name, t.Pointer(tile.node.pixel)) for tile in self.tiles.values()]
         return {
@@ -265,14 +277,15 @@ class _Kernel:
             **{name: function.function for name, function in self.functions.items()},
             "shared": shared,
             "syncthreads": syncthreads,
+            "syncwarp": syncwarp,
             "unroll": unroll,
         }
 
 
 def _grid_of(group: Group) -> tuple[int, int]:
     """The blocks of a group. Raises `DslError` if they are too many."""
-    first, (tile_x, tile_y) = group.stored[0], group.tile
-    grid = ceil_div(first.width, tile_x), ceil_div(first.height, tile_y)
+    first, tile, count = group.stored[0], group.tile, group.team.count
+    grid = ceil_div(first.width, tile[0] * count[0]), ceil_div(first.height, tile[1] * count[1])
     if grid[1] > MOST_ROWS:
         rows = f"{first.name} needs {int(grid[1])} rows of tiles"
         raise DslError(f"{rows}, and a grid has at most {MOST_ROWS}: choose a higher tile", first.place)

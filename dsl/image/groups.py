@@ -1,8 +1,8 @@
 """Groups of operators that one kernel computes, and where each keeps its pixels.
 
-A kernel of a group computes its results in tiles, one tile for each block of threads. An operator whose image is only
-used inside of the group is computed again wherever it is read (*inline*), or once for each tile, with the pixels around
-the tile that are needed, in shared memory (*tiled*). Tiles of neighbouring blocks overlap.
+A kernel of a group computes its results in tiles, one tile for each block of threads, or one for each warp. An operator
+whose image is only used inside of the group is computed again wherever it is read (*inline*), or once for each tile, with
+the pixels around the tile that are needed, in shared memory (*tiled*). Neighbouring tiles overlap.
 
 Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2 (overlapped tiles).
 """
@@ -21,6 +21,7 @@ from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
 from .operators import Access, Image, Node
+from .tiling.teams import KINDS, Kind, Team, problem_of_block, team_of
 
 __all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
 
@@ -99,7 +100,8 @@ class Group:
     """Operators of a graph that one kernel computes.
 
     ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
-    threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y.
+    threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y. ``kind`` says
+    what computes a tile: a block, or a warp.
     """
 
     graph: Graph
@@ -107,11 +109,18 @@ class Group:
     tiled: frozenset[Node[Any]] = frozenset()
     block: tuple[int, int] = (32, 8)
     pixels: tuple[int, int] = (1, 1)
+    kind: Kind = "block"
+
+    @property
+    def team(self) -> Team:
+        """The threads that compute a tile."""
+        return team_of(self.kind, self.block)
 
     @property
     def tile(self) -> tuple[int, int]:
-        """The pixels of a result that a block computes, along x and y."""
-        return self.block[0] * self.pixels[0], self.block[1] * self.pixels[1]
+        """The pixels of a result that a team computes, along x and y."""
+        threads = self.team.threads
+        return threads[0] * self.pixels[0], threads[1] * self.pixels[1]
 
     @cached_property
     def stored(self) -> tuple[Node[Any], ...]:
@@ -137,14 +146,14 @@ class Group:
         return found
 
     def tile_shape(self, reach: Reach) -> tuple[int, int]:
-        """Width and height of the tile of an image that is needed this far."""
+        """Width and height of the tile of an image that is needed this far around the tile of a result."""
         return self.tile[0] + reach.left + reach.right, self.tile[1] + reach.up + reach.down
 
     def shared_bytes(self, options: Options) -> int:
         """Bytes of shared memory of a block."""
         reaches = self.reaches(options)
         shapes = ((node, self.tile_shape(reaches[node])) for node in self.tiled if node in reaches)
-        return sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+        return self.team.teams * sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
 
     def copies(self, options: Options) -> dict[Node[Any], int]:
         """By node: how many of its pixels are computed for one pixel of a result, or of a tile that needs them."""
@@ -182,6 +191,10 @@ class Group:
             yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
         if self.block[0] * self.block[1] > 1024 or min(*self.block, *self.pixels) < 1:
             yield f"a block has 1 to 1024 threads, and a thread at least one pixel: {self.block}, {self.pixels}"
+            return
+        if problem := problem_of_block(self.kind, self.block):
+            yield problem
+            return
         if not self.tiled <= set(self.nodes):
             yield "only operators of the group can be kept in tiles"
         elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
@@ -208,7 +221,8 @@ class Group:
             return f"{node.name} ({', '.join(where) or 'inline'})"
 
         x, y = self.tile
-        return f"{', '.join(map(word, self.nodes))}; tile {x} x {y}, block {self.block[0]} x {self.block[1]}"
+        owner = "" if self.kind == "block" else f" of a {'warp' if self.kind == 'warp' else 'hybrid'}"
+        return f"{', '.join(map(word, self.nodes))}; tile{owner} {x} x {y}, block {self.block[0]} x {self.block[1]}"
 
 
 @dataclass(frozen=True)
