@@ -21,7 +21,7 @@ from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
 from .operators import Access, Image, Node
-from .tiling.teams import KINDS, Kind, Team, problem_of_block, team_of
+from .tiling.teams import KINDS, WARP, Kind, Team, problem_of_block, team_of
 
 __all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
 
@@ -101,7 +101,8 @@ class Group:
 
     ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
     threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y. ``kind`` says
-    what computes a tile: a block, or a warp.
+    what computes a tile: a block, or a warp. In hybrid tiles, a warp keeps the last ``in_registers`` of its ``pixels``
+    along x in registers.
     """
 
     graph: Graph
@@ -110,6 +111,7 @@ class Group:
     block: tuple[int, int] = (32, 8)
     pixels: tuple[int, int] = (1, 1)
     kind: Kind = "block"
+    in_registers: int = 0
 
     @property
     def team(self) -> Team:
@@ -121,6 +123,12 @@ class Group:
         """The pixels of a result that a team computes, along x and y."""
         threads = self.team.threads
         return threads[0] * self.pixels[0], threads[1] * self.pixels[1]
+
+    @property
+    def scratch(self) -> tuple[int, int]:
+        """The pixels of a result for which tiles in shared memory have place, along x and y."""
+        threads, (pixels_x, pixels_y) = self.team.threads, self.pixels
+        return threads[0] * max(1, pixels_x - self.in_registers), threads[1] * pixels_y
 
     @cached_property
     def stored(self) -> tuple[Node[Any], ...]:
@@ -146,8 +154,9 @@ class Group:
         return found
 
     def tile_shape(self, reach: Reach) -> tuple[int, int]:
-        """Width and height of the tile of an image that is needed this far around the tile of a result."""
-        return self.tile[0] + reach.left + reach.right, self.tile[1] + reach.up + reach.down
+        """Width and height of the tile in shared memory of an image that is needed this far around results."""
+        width, height = self.scratch
+        return width + reach.left + reach.right, height + reach.up + reach.down
 
     def shared_bytes(self, options: Options) -> int:
         """Bytes of shared memory of a block."""
@@ -186,6 +195,7 @@ class Group:
             yield "a global operator has a kernel of its own"
             return
         yield from self._dependences()
+        yield from self._hybrid_problems()
         spaces = {(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in self.stored}
         if len(spaces) > 1:
             yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
@@ -202,6 +212,22 @@ class Group:
         for node, copies in self.copies(options).items():
             if copies > MOST_COPIES:
                 yield f"{node.name} would be computed {copies} times for a pixel"
+
+    def _hybrid_problems(self) -> Iterator[str]:
+        """What is wrong with the part of tiles that is in registers."""
+        if self.kind != "hybrid":
+            if self.in_registers:
+                yield f"{self.in_registers} columns in registers need hybrid tiles, not tiles of a {self.kind}"
+            return
+        if not 1 <= self.in_registers <= self.pixels[0]:
+            yield f"hybrid tiles have 1 to {self.pixels[0]} columns in registers, not {self.in_registers}"
+        if self.team.threads != (WARP, 1):
+            yield f"hybrid tiles need blocks whose width is a multiple of {WARP}, not {self.block[0]}"
+        if not self.tiled:
+            yield "hybrid tiles need operators that are tiled"
+        for node in self.nodes:
+            if node in self.tiled and not _can_be_shuffled(node.pixel):
+                yield f"threads cannot exchange the pixels of {node.name}, which are {node.pixel}"
 
     def _dependences(self) -> Iterator[str]:
         """An operator outside of the group that is computed from the group and read by it."""
@@ -221,8 +247,10 @@ class Group:
             return f"{node.name} ({', '.join(where) or 'inline'})"
 
         x, y = self.tile
-        owner = "" if self.kind == "block" else f" of a {'warp' if self.kind == 'warp' else 'hybrid'}"
-        return f"{', '.join(map(word, self.nodes))}; tile{owner} {x} x {y}, block {self.block[0]} x {self.block[1]}"
+        owner = "" if self.kind == "block" else " of a warp"
+        parts = [f"tile{owner} {x} x {y}", f"block {self.block[0]} x {self.block[1]}"]
+        parts += [f"{self.in_registers} of {self.pixels[0]} columns in registers"] if self.kind == "hybrid" else []
+        return f"{', '.join(map(word, self.nodes))}; {', '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -270,6 +298,8 @@ class Plan:
                 "tiled": [node.name for node in group.nodes if node in group.tiled],
                 "block": list(group.block),
                 "pixels": list(group.pixels),
+                "tiles": group.kind,
+                "in_registers": group.in_registers,
             }
             for group in self.groups
         ]
@@ -292,6 +322,8 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
                 frozenset(by_name[name] for name in group["tiled"]),
                 _pair(group["block"]),
                 _pair(group["pixels"]),
+                _kind(group.get("tiles", "block")),
+                _integer(group.get("in_registers", 0)),
             )
             for group in document["groups"]
         )
@@ -313,11 +345,27 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
     return plan
 
 
+def _can_be_shuffled(pixel: t.Scalar | t.Struct) -> bool:
+    return isinstance(pixel, t.Scalar) and pixel is not t.F16
+
+
 def _pair(value: Any) -> tuple[int, int]:
     first, second = value
     if type(first) is not int or type(second) is not int:
         raise TypeError
     return first, second
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _kind(value: Any) -> Kind:
+    if value not in KINDS:
+        raise DslError(f"tiles of a group are one of {', '.join(KINDS)}, not {value!r}")
+    return value
 
 
 def separate(graph: Graph, block: tuple[int, int] = (32, 8)) -> Plan:

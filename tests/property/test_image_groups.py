@@ -2,6 +2,7 @@
 products and sums are contracted, and each window is where `window_of` says."""
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Access, Node
+from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
 from random_pipelines import random_pipeline
 
@@ -54,7 +56,9 @@ def check(seed: int) -> None:
     for _ in range(2):
         plan = random_plan(rng, found.graph)
         lowered = lower_plan(plan, Options(nvcc=nvcc, contract=contracted), "plan")
-        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
+        backend = EmulatorBackend()
+        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=backend)
+        assert backend.findings == [], f"seed {seed}\n{plan}\n{found}\n{backend.findings[0]}"
         outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
         for got, expected in zip(outputs, reference, strict=True):
             assert got.dtype == expected.dtype
@@ -64,8 +68,11 @@ def check(seed: int) -> None:
 
 def random_plan(rng: random.Random, graph: Graph) -> Plan:
     """Groups that were merged at random along edges, with random tiles, blocks and pixels of a thread."""
-    block = rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)])
-    pixels = rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (4, 1)])
+    shape = Shape(
+        rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)]),
+        rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (3, 1)]),
+        rng.choice(["block", "warp", "hybrid"]),
+    )
     parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
     for _ in range(3 * len(parts)):
         if len(parts) < 2:
@@ -74,20 +81,29 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
         try:
             merged = [[*first, *second], *(part for part in parts if part not in (first, second))]
             for nodes in groups_of(graph, merged):
-                chosen(rng, graph, nodes, block, pixels)
+                chosen(rng, graph, nodes, shape)
         except DslError:
             continue
         parts = merged
-    return Plan(graph, tuple(chosen(rng, graph, nodes, block, pixels) for nodes in groups_of(graph, parts)))
+    return Plan(graph, tuple(chosen(rng, graph, nodes, shape) for nodes in groups_of(graph, parts)))
 
 
-def chosen(
-    rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...], block: tuple[int, int], pixels: tuple[int, int]
-) -> Group:
+@dataclass(frozen=True)
+class Shape:
+    """Threads of a block, pixels of a thread, and what owns a tile."""
+
+    block: tuple[int, int]
+    pixels: tuple[int, int]
+    kind: Kind
+
+
+def chosen(rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...], shape: Shape) -> Group:
     """A group with random tiles. Raises `DslError` if none is found."""
     for chance in (0.5, 0.5, 1.0, 0.0):
         tiled = frozenset(node for node in nodes if rng.random() < chance)
-        group = Group(graph, nodes, tiled, block, pixels)
+        kind = shape.kind if tiled or shape.kind != "hybrid" else "warp"
+        in_registers = rng.randint(1, shape.pixels[0]) if kind == "hybrid" else 0
+        group = Group(graph, nodes, tiled, shape.block, shape.pixels, kind, in_registers)
         problems = list(group.problems(Options()))
         if not problems and max(group.copies(Options()).values()) <= MOST_COPIES:
             return group
