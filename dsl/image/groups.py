@@ -1,8 +1,8 @@
 """Groups of operators that one kernel computes, and where each keeps its pixels.
 
-A kernel of a group computes its results in tiles, one tile for each block of threads, or one for each warp. An operator
-whose image is only used inside of the group is computed again wherever it is read (*inline*), or once for each tile, with
-the pixels around the tile that are needed, in shared memory (*tiled*). Neighbouring tiles overlap.
+A kernel of a group computes its results in tiles, one tile for each block of threads, or one for each warp. An
+operator whose image is only used inside of the group is computed again wherever it is read (*inline*), or once for each
+tile, with the pixels around the tile that are needed, in shared memory (*tiled*). Neighbouring tiles overlap.
 
 Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2 (overlapped tiles).
 """

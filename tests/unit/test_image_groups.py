@@ -71,7 +71,9 @@ def plan_of(
     return Plan(
         graph,
         tuple(
-            Group(graph, nodes, frozenset(node for node in nodes if node.name in tiled), block, pixels, kind, in_registers)
+            Group(
+                graph, nodes, frozenset(node for node in nodes if node.name in tiled), block, pixels, kind, in_registers
+            )
             for nodes in groups
         ),
     )

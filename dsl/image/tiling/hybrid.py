@@ -2,8 +2,8 @@
 
 The tile of a warp is divided along x into parts that are 32 pixels wide. Parts at the left are in shared memory. In the
 other ones, each lane has a register for each row. The parts of an operator are moved to the right by as many pixels as
-readers need at the right, so they are parallelograms: what a reader needs is in the same part or at the left of it. A pixel
-comes from
+readers need at the right, so they are parallelograms: what a reader needs is in the same part or at the left of it. A
+pixel comes from
 
 1. a register of the same lane,
 2. shared memory, if it is at the left of all registers,

@@ -28,7 +28,7 @@ from ..groups import Group, Reach, window_of
 from ..lowered import KernelArgument, Options
 from ..lowering import Arguments, checks_of, load_function, mapped, pixel_function, region, words_of
 from ..operator_body import PixelFunction
-from ..operators import Access, Image, Node
+from ..operators import Access, Node
 from ..sizes import smallest
 
 __all__ = ["Context", "GroupKernel", "Tile"]

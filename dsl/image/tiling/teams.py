@@ -59,9 +59,7 @@ class Team:
     @property
     def number(self) -> str:
         """The number of the team in its block, as code."""
-        x, y = (
-            f"i32(threadIdx.{axis}) // {threads}" for axis, threads in zip("xy", self.threads, strict=True)
-        )
+        x, y = (f"i32(threadIdx.{axis}) // {threads}" for axis, threads in zip("xy", self.threads, strict=True))
         return f"({y}) * {self.count[0]} + {x}"
 
 
