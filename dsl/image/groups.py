@@ -195,7 +195,7 @@ class Group:
             yield "a global operator has a kernel of its own"
             return
         yield from self._dependences()
-        yield from self._hybrid_problems()
+        yield from self.hybrid_problems()
         spaces = {(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in self.stored}
         if len(spaces) > 1:
             yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
@@ -213,7 +213,7 @@ class Group:
             if copies > MOST_COPIES:
                 yield f"{node.name} would be computed {copies} times for a pixel"
 
-    def _hybrid_problems(self) -> Iterator[str]:
+    def hybrid_problems(self) -> Iterator[str]:
         """What is wrong with the part of tiles that is in registers."""
         if self.kind != "hybrid":
             if self.in_registers:

@@ -61,7 +61,7 @@ def cost_of(group: Group, options: Options, machine: Machine) -> GroupCost:
     first = group.stored[0]
     pixels = int(first.width) * int(first.height)
     tile_x, tile_y = group.tile
-    threads = group.team.size
+    threads = group.block[0] * group.block[1]
     blocks = -(-int(first.width) // tile_x) * -(-int(first.height) // tile_y)
     operations = sum(_positions_cost(group, options, machine, node, group.pixels) for node in group.stored) * pixels
     shared = 0
