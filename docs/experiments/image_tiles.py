@@ -3,9 +3,10 @@
     python docs/experiments/image_tiles.py [--build] [--seconds N] [--json FILE] [--sizes N ...] [--programs NAME ...]
 
 Needs nvcc and, unless ``--build`` only compiles, a GPU and the extra `gpu`. Five programs, each as one group of all
-operators in many schedules: kinds of tiles, tile sizes, blocks, and what is tiled. Each time is that of a CUDA graph
-with ten runs, divided by ten; the schedules take turns in each round. Prints the median of each schedule in
-microseconds, and writes a line of JSON for each. Results of all schedules must be the bits of naive kernels.
+operators in many random schedules of the search: kinds of tiles, tile sizes, blocks, and what is tiled. Each time is
+that of a CUDA graph with ten runs, divided by ten; the schedules take turns in each round. Prints the median of each
+schedule in microseconds, and writes a line of JSON for each. Results of all schedules must be the bits of naive
+kernels.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
+from ptxmotion.dsl.image.schedule.shapes import shapes
+from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.dsl.kernel import PythonKernel
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
+from ptxmotion.toolchain.cubin_cache import assemble_kept
 
 ROUNDS, RUNS = 7, 10
 CLAMP = Boundary.CLAMP
@@ -174,49 +178,40 @@ def bilateral(src: Image[f32]) -> Image[f32]:
 
 
 PROGRAMS: tuple[Any, ...] = (unsharp, harris, chain, blur, bilateral)
-#: Kind, block, pixels of a thread, columns in registers.
-SHAPES: tuple[tuple[Any, tuple[int, int], tuple[int, int], int], ...] = (
-    *(("block", block, pixels, 0) for block, pixels in (((32, 8), (1, 1)), ((32, 8), (1, 2)), ((32, 8), (1, 4)))),
-    *(("block", block, pixels, 0) for block, pixels in (((32, 4), (1, 8)), ((64, 4), (1, 4)), ((32, 8), (2, 4)))),
-    *(("warp", (32, 4), pixels, 0) for pixels in ((1, 4), (1, 8), (2, 8), (1, 16), (4, 4))),
-    *(("hybrid", (32, 4), (1, height), 1) for height in (4, 8, 16, 32)),
-    *(("hybrid", (32, 4), (2, height), columns) for height, columns in ((4, 2), (8, 1), (8, 2), (16, 2))),
-    *(("hybrid", (32, 4), (4, 8), columns) for columns in (2, 4)),
-)
 
 
-def plans_of(graph: Graph) -> Iterator[tuple[str, Plan]]:
-    """Plans with one group of all operators."""
-    inner = frozenset(node for node in graph.nodes if node not in graph.outputs)
-    read = frozenset(a.image for node in graph.nodes for a in node.accesses if a.param.is_window) & inner
-    copies = Group(graph, graph.nodes).copies(Options())
-    locals_ = frozenset(node for node in inner if node.operator.kind == "local" and copies[node] > 1)
-    seen: set[Any] = set()
-    for word, tiled in (("windows", read), ("locals", locals_), ("none", frozenset[Any]())):
-        for kind, block, pixels, columns in SHAPES:
-            if kind != "block" and not tiled:
-                continue
-            group = Group(graph, graph.nodes, cast("Any", tiled), block, pixels, kind, columns)
-            if (tiled, kind, block, pixels, columns) in seen or next(group.problems(Options()), None) is not None:
-                continue
-            seen.add((tiled, kind, block, pixels, columns))
-            part = f" {columns}r" if columns else ""
-            yield f"{kind} {word} {block[0]}x{block[1]} {pixels[0]}x{pixels[1]}{part}", Plan(graph, (group,))
+def plans_of(graph: Graph, count: int) -> Iterator[tuple[str, Plan]]:
+    """Plans with one group of all operators: at most ``count`` random ones, as many of each kind of tiles."""
+    kinds: dict[str, list[Group]] = {}
+    for group in shapes(Members(graph, graph.nodes, Options())):
+        kinds.setdefault(group.kind, []).append(group)
+    rng = random.Random(graph.name)
+    for kind, groups in kinds.items():
+        for group in rng.sample(groups, min(len(groups), count // len(kinds))):
+            tiled = "+".join(node.name for node in group.nodes if node in group.tiled) or "none"
+            (block_x, block_y), (x, y) = group.block, group.pixels
+            part = f" {group.in_registers}r" if group.in_registers else ""
+            yield f"{kind} {block_x}x{block_y} {x}x{y}{part} {tiled}", Plan(graph, (group,))
 
 
-def compiled(arms: Sequence[Lowered], ptx: dict[str, str], threads: int) -> None:
-    """Compile kernels. ``ptx`` maps CUDA C++ to PTX."""
-    kernels = {kernel.cuda: kernel for arm in arms for kernel in arm.kernels.values() if kernel.cuda not in ptx}
+def compiled(arms: Sequence[Lowered], cubins: dict[str, bytes], threads: int) -> None:
+    """Compile kernels. ``cubins`` maps CUDA C++ to machine code."""
+    kernels = {kernel.cuda: kernel for arm in arms for kernel in arm.kernels.values() if kernel.cuda not in cubins}
     nvcc = compiler()
-    compile_one: Callable[[PythonKernel[...]], str] = lambda kernel: kernel.ptx(nvcc)  # noqa: E731
+
+    def compile_one(kernel: PythonKernel[...]) -> bytes:
+        return assemble_kept(kernel.ptx(nvcc), nvcc.arch).cubin
+
     with ThreadPoolExecutor(threads) as pool:
-        ptx.update(zip(kernels, pool.map(compile_one, kernels.values()), strict=True))
+        cubins.update(zip(kernels, pool.map(compile_one, kernels.values()), strict=True))
 
 
 class Run:
     """A lowered pipeline on the GPU: its buffers and a graph of `RUNS` runs."""
 
-    def __init__(self, backend: CudaBackend, arm: Lowered, ptx: dict[str, str], sources: Sequence[CudaBuffer]) -> None:
+    def __init__(
+        self, backend: CudaBackend, arm: Lowered, cubins: dict[str, bytes], sources: Sequence[CudaBuffer]
+    ) -> None:
         self.backend, self.arm = backend, arm
         self.memory: dict[Any, CudaBuffer] = dict(zip(arm.graph.inputs, sources, strict=True))
         self.own = [*arm.buffers, *arm.graph.outputs]
@@ -225,7 +220,7 @@ class Run:
         modules: list[CudaModule] = []
         calls: list[Callable[[], object]] = []
         for launch in arm.launches:
-            modules.append(backend.load(ptx[launch.kernel.cuda]))
+            modules.append(backend.load_cubin(cubins[launch.kernel.cuda]))
             kernel = modules[-1].kernel(launch.kernel.name)
             values = [
                 self.memory[a.value] if isinstance(a.value, Image) else np.int32(cast("int", a.value))
@@ -266,14 +261,14 @@ class Run:
             self.backend.free(self.memory[image])
 
 
-def timed(backend: CudaBackend, graph: Graph, arms: dict[str, Lowered], ptx: dict[str, str]) -> dict[str, float]:
+def timed(backend: CudaBackend, graph: Graph, arms: dict[str, Lowered], cubins: dict[str, bytes]) -> dict[str, float]:
     """The median of each schedule in microseconds. Those whose results are not the bits of ``naive`` get NaN."""
     rng, sources = np.random.default_rng(int(graph.outputs[0].width)), list[CudaBuffer]()
     for image in graph.inputs:
         pixels = rng.random(int(image.width) * int(image.height), np.float32) + np.float32(0.01)
         sources.append(backend.allocate(pixels.nbytes))
         backend.write(sources[-1], pixels)
-    runs = {word: Run(backend, arm, ptx, sources) for word, arm in arms.items()}
+    runs = {word: Run(backend, arm, cubins, sources) for word, arm in arms.items()}
     expected = runs["naive"].results()
     times: dict[str, list[float]] = {
         word: ([] if run.results() == expected else [float("nan")]) for word, run in runs.items()
@@ -299,27 +294,29 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append a line for each schedule to this file")
     parser.add_argument("--sizes", type=int, nargs="*", default=[2048, 4096], help="widths and heights")
     parser.add_argument("--programs", nargs="*", default=[each.name for each in PROGRAMS], help="programs to run")
+    parser.add_argument("--count", type=int, default=60, help="schedules of a program")
     parser.add_argument("--threads", type=int, default=14, help="compilers at the same time")
     chosen = parser.parse_args()
-    start, ptx = time.monotonic(), dict[str, str]()
+    start, cubins = time.monotonic(), dict[str, bytes]()
     backend = None if chosen.build else CudaBackend()
     for size in chosen.sizes:
         for each in PROGRAMS:
             if each.name not in chosen.programs or time.monotonic() - start > chosen.seconds:
                 continue
             graph: Graph = each.graph(size, size)
-            plans = dict(plans_of(graph))
+            plans = dict(plans_of(graph, chosen.count))
             arms = {name: lower(graph, name, Options()) for name in ("naive", "fused")}
             arms |= {name: lower_plan(plan, Options(), "schedule") for name, plan in plans.items()}
-            compiled(list(arms.values()), ptx, chosen.threads)
+            compiled(list(arms.values()), cubins, chosen.threads)
             print(f"{each.name} {size}: {len(arms)} schedules after {time.monotonic() - start:.1f} s", flush=True)
             if backend is None:
                 continue
-            times = timed(backend, graph, arms, ptx)
+            times = timed(backend, graph, arms, cubins)
             for name in sorted(times, key=times.__getitem__):
-                print(f"  {name:34} {times[name]:8.2f}  {times['naive'] / times[name]:6.3f}", flush=True)
+                print(f"  {name:40} {times[name]:8.2f}  {times['naive'] / times[name]:6.3f}", flush=True)
                 if chosen.json:
-                    record = {"program": each.name, "size": size, "schedule": name, "us": times[name]}
+                    record: dict[str, Any] = {"program": each.name, "size": size, "schedule": name, "us": times[name]}
+                    record["plan"] = json.loads(plans[name].to_json()) if name in plans else None
                     with chosen.json.open("a") as file:
                         file.write(json.dumps(record) + "\n")
 

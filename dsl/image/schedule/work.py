@@ -44,9 +44,7 @@ class Counts:
         return Counts(self.alu * factor, self.sfu * factor, self.loads * factor, self.reads * factor)
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.alu + other.alu, self.sfu + other.sfu, self.loads + other.loads, self.reads + other.reads
-        )
+        return Counts(self.alu + other.alu, self.sfu + other.sfu, self.loads + other.loads, self.reads + other.reads)
 
 
 @dataclass(frozen=True)
