@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .outcome import FINE, usage_error
 
 if TYPE_CHECKING:
-    from ..dsl.image import Lowered
+    from ..dsl.image import Graph, Lowered, Options
+    from ..dsl.image.groups import Plan
     from ..programs.image_pipelines import FoundPipeline
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -54,6 +56,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
     )
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
+    each.add_argument(
+        "--save-schedule", metavar="FILE", help="write the schedule, to be edited and used with --schedule"
+    )
     text = "run a pipeline on pictures"
     each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
     _add_pipeline(each)
@@ -78,6 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
+    parser.add_argument(
+        "--schedule",
+        metavar="SCHEDULE",
+        help="instead of a lowering: auto, dynamic, paper, greedy, fused, separate, or a file (see docs/images.md)",
+    )
     parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
 
 
@@ -134,9 +144,15 @@ def _show(arguments: argparse.Namespace) -> int:
             usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
         for each in [name] if name else list(sizes):
             sizes[each] = size
+    if arguments.save_schedule and not arguments.schedule:
+        usage_error("--save-schedule writes the schedule of --schedule")
     lowered = _lowered(found, sizes, arguments)
     print(lowered.graph)
     print(lowered)
+    if arguments.save_schedule:
+        outputs = Outputs()
+        outputs.add(arguments.save_schedule, _plan(lowered.graph, lowered.options, arguments.schedule).to_json())
+        outputs.commit()
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
@@ -151,6 +167,13 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
     from ..dsl.image import LOWERINGS, Options, lower
     from ..spelling import did_you_mean
 
+    if arguments.schedule:
+        from ..dsl.image.group_lowering import lower_plan
+
+        if arguments.lowering:
+            usage_error("--schedule and --lowering exclude each other")
+        options = Options(arguments.block or (32, 8))
+        return lower_plan(_plan(found.pipeline.graph(sizes=sizes), options, arguments.schedule), options, "schedule")
     lowering = arguments.lowering or "naive"
     if lowering not in LOWERINGS:
         similar = did_you_mean(lowering, LOWERINGS)
@@ -159,6 +182,18 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
     # Only a lowering with a model compiles kernels.
     nvcc = _compiler(found) if lowering.endswith("+m") else None
     return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
+
+
+def _plan(graph: Graph, options: Options, schedule: str) -> Plan:
+    """The plan of a graph by the name of a schedule, or of a file."""
+    from ..dsl.image.schedule.auto import SCHEDULES, scheduled
+    from ..spelling import did_you_mean
+
+    if schedule not in SCHEDULES and not Path(schedule).exists():
+        hint = did_you_mean(schedule, SCHEDULES)
+        usage_error(f"--schedule: there is no file '{schedule}'{hint}; schedules with names are {', '.join(SCHEDULES)}")
+    text = schedule if schedule in SCHEDULES else Path(schedule).read_text(encoding="utf-8")
+    return scheduled(graph, options, text)
 
 
 def _run(arguments: argparse.Namespace) -> int:

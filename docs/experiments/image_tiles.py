@@ -29,6 +29,7 @@ from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
+from ptxmotion.dsl.image.schedule.auto import candidates
 from ptxmotion.dsl.image.schedule.shapes import shapes
 from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.dsl.kernel import PythonKernel
@@ -305,7 +306,8 @@ def main() -> None:
                 continue
             graph: Graph = each.graph(size, size)
             plans = dict(plans_of(graph, chosen.count))
-            arms = {name: lower(graph, name, Options()) for name in ("naive", "fused")}
+            plans |= {each.name: each.plan for each in candidates(graph, Options())}
+            arms = {"naive": lower(graph, "naive", Options())}
             arms |= {name: lower_plan(plan, Options(), "schedule") for name, plan in plans.items()}
             compiled(list(arms.values()), cubins, chosen.threads)
             print(f"{each.name} {size}: {len(arms)} schedules after {time.monotonic() - start:.1f} s", flush=True)

@@ -20,9 +20,12 @@ from ..scope import Scope
 from .arrays import bytes_like, check_apart, check_array, device_of, empty_like, library_of, shape_of, stream_of
 from .compiling import compiler
 from .graph import Graph, graph_of
+from .group_lowering import lower_plan
+from .groups import Plan
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
+from .schedule.auto import scheduled
 from .sizes import Size
 from .windows import layout_of
 
@@ -312,6 +315,7 @@ class Pipeline(Generic[P, R]):
         shape: tuple[int, int] | Mapping[str, tuple[int, int]],
         *,
         lowering: str = "naive",
+        schedule: str | Plan = "",
         block: tuple[int, int] = (32, 8),
         flags: Sequence[str] = (),
         loops: bool = False,
@@ -321,8 +325,9 @@ class Pipeline(Generic[P, R]):
     ) -> Compiled:
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
-        ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
-        floats are contracted with sums within an expression. The results are kept.
+        ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks kernels
+        have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of nvcc.
+        ``contract``: products of floats are contracted with sums within an expression. The results are kept.
         """
         if isinstance(flags, str):
             raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
@@ -330,11 +335,17 @@ class Pipeline(Generic[P, R]):
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
-        key = tuple(sorted(by_name.items())), lowering, block, tuple(flags), loops, contract, arch, nvcc
+        if schedule and lowering != "naive":
+            raise DslError(f"a schedule is a lowering of its own: leave out lowering={lowering!r}")
+        written = schedule.to_json() if isinstance(schedule, Plan) else schedule
+        key = tuple(sorted(by_name.items())), lowering, written, block, tuple(flags), loops, contract, arch, nvcc
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
             graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
-            self._compiled[key] = Compiled(lower(graph, lowering, Options(block, loops, chosen, contract)), chosen)
+            options = Options(block, loops, chosen, contract)
+            plan = scheduled(graph, options, written) if written else None
+            lowered = lower_plan(plan, options, "schedule") if plan is not None else lower(graph, lowering, options)
+            self._compiled[key] = Compiled(lowered, chosen)
         return self._compiled[key]
 
     @property

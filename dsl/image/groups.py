@@ -10,6 +10,7 @@ Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overla
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -303,7 +304,8 @@ class Plan:
             }
             for group in self.groups
         ]
-        return json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2) + "\n"
+        text = json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2)
+        return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text) + "\n"
 
     def __str__(self) -> str:
         return "\n".join([f"plan of {self.graph.name}", *(f"  {group}" for group in self.groups)])

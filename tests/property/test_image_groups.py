@@ -13,12 +13,15 @@ from ptxmotion.dsl.image.borders import index_map
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
-from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
+from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json, window_of
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Access, Node
+from ptxmotion.dsl.image.schedule.auto import candidates
+from ptxmotion.dsl.image.schedule.shapes import shapes
+from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
-from random_pipelines import random_pipeline
+from random_pipelines import RandomPipeline, random_pipeline
 
 #: Pipelines without --fuzz-n, and pipelines in one test case.
 FIXED = 12
@@ -39,6 +42,31 @@ def test_groups_compute_what_numpy_computes(share: int, pytestconfig: pytest.Con
         check(seed)
 
 
+@pytest.mark.fuzz
+def test_schedules_of_the_searches_compute_what_numpy_computes(share: int, pytestconfig: pytest.Config) -> None:
+    seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else 1000 + share
+    rng, found = random.Random(seed), random_pipeline(seed, 2, 5)
+    plans = [each.plan for each in candidates(found.graph, Options())]
+    plans = rng.sample(list({plan.to_json(): plan for plan in plans}.values()), 1)
+    nodes = rng.choice([group.nodes for group in plans[0].groups])
+    others = [group for group in plans[0].groups if group.nodes != nodes]
+    groups = [group for group in shapes(Members(found.graph, nodes, Options())) if is_fast(group)]
+    if groups:
+        parts = groups_of(found.graph, [nodes, *(group.nodes for group in others)])
+        by_nodes = {nodes: rng.choice(groups), **{group.nodes: group for group in others}}
+        plans.append(Plan(found.graph, tuple(by_nodes[part] for part in parts)))
+    reference, nvcc = list(found.reference()), compiler()
+    for plan in plans:
+        if all(is_fast(group) for group in plan.groups):
+            assert plan_from_json(found.graph, plan.to_json(), Options()) == plan
+            check_plan(seed, found, plan, reference, Options(nvcc=nvcc))
+
+
+def is_fast(group: Group) -> bool:
+    """Whether the emulator computes the group in a short time."""
+    return max(group.copies(Options()).values()) <= MOST_COPIES
+
+
 def check(seed: int) -> None:
     made: Any
     rng, found, nvcc = random.Random(seed), random_pipeline(seed, 2, 6), compiler()
@@ -55,15 +83,21 @@ def check(seed: int) -> None:
         reference = [made] if isinstance(made, np.ndarray) else list(made)
     for _ in range(2):
         plan = random_plan(rng, found.graph)
-        lowered = lower_plan(plan, Options(nvcc=nvcc, contract=contracted), "plan")
-        backend = EmulatorBackend()
-        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=backend)
-        assert backend.findings == [], f"seed {seed}\n{plan}\n{found}\n{backend.findings[0]}"
-        outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
-        for got, expected in zip(outputs, reference, strict=True):
-            assert got.dtype == expected.dtype
-            same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
-            assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
+        check_plan(seed, found, plan, reference, Options(nvcc=nvcc, contract=contracted))
+
+
+def check_plan(seed: int, found: RandomPipeline, plan: Plan, reference: list[Any], options: Options) -> None:
+    """The results of a plan are those of the reference, and the emulator finds no races and no other faults."""
+    nvcc, backend = options.nvcc, EmulatorBackend()
+    assert nvcc is not None
+    compiled = Compiled(lower_plan(plan, options, "plan"), nvcc)
+    made: Any = compiled(*found.arrays.values(), *found.numbers.values(), backend=backend)
+    assert backend.findings == [], f"seed {seed}\n{plan}\n{found}\n{backend.findings[0]}"
+    outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
+    for got, expected in zip(outputs, reference, strict=True):
+        assert got.dtype == expected.dtype
+        same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
+        assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
 
 
 def random_plan(rng: random.Random, graph: Graph) -> Plan:

@@ -145,8 +145,8 @@ class Members:
     def _count(
         self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool
     ) -> Counts:
-        inside = set(self.nodes)
-        computed: set[Image[Any]] = {*inside} - {node for node in tiled if not (fill and node in roots)}
+        inside: set[Image[Any]] = {*self.nodes}
+        computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
         #: By image: how far it is needed around the pixels, and how often far accesses read it.
         near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
         far: dict[Image[Any], int] = {}
