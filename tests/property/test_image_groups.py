@@ -13,12 +13,9 @@ from ptxmotion.dsl.image.borders import index_map
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
-from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json, window_of
+from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Access, Node
-from ptxmotion.dsl.image.schedule.auto import candidates
-from ptxmotion.dsl.image.schedule.shapes import shapes
-from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
 from random_pipelines import RandomPipeline, random_pipeline
@@ -40,31 +37,6 @@ def test_groups_compute_what_numpy_computes(share: int, pytestconfig: pytest.Con
     for number in range(SHARE):
         seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else share * SHARE + number
         check(seed)
-
-
-@pytest.mark.fuzz
-def test_schedules_of_the_searches_compute_what_numpy_computes(share: int, pytestconfig: pytest.Config) -> None:
-    seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else 1000 + share
-    rng, found = random.Random(seed), random_pipeline(seed, 2, 5)
-    plans = [each.plan for each in candidates(found.graph, Options())]
-    plans = rng.sample(list({plan.to_json(): plan for plan in plans}.values()), 1)
-    nodes = rng.choice([group.nodes for group in plans[0].groups])
-    others = [group for group in plans[0].groups if group.nodes != nodes]
-    groups = [group for group in shapes(Members(found.graph, nodes, Options())) if is_fast(group)]
-    if groups:
-        parts = groups_of(found.graph, [nodes, *(group.nodes for group in others)])
-        by_nodes = {nodes: rng.choice(groups), **{group.nodes: group for group in others}}
-        plans.append(Plan(found.graph, tuple(by_nodes[part] for part in parts)))
-    reference, nvcc = list(found.reference()), compiler()
-    for plan in plans:
-        if all(is_fast(group) for group in plan.groups):
-            assert plan_from_json(found.graph, plan.to_json(), Options()) == plan
-            check_plan(seed, found, plan, reference, Options(nvcc=nvcc))
-
-
-def is_fast(group: Group) -> bool:
-    """Whether the emulator computes the group in a short time."""
-    return max(group.copies(Options()).values()) <= MOST_COPIES
 
 
 def check(seed: int) -> None:
