@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ....spelling import did_you_mean
 from ...errors import DslError
@@ -54,9 +55,12 @@ def _dynamic(graph: Graph, options: Options) -> Plan:
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
-    model = model_here("time")
-    names = [name for name in SCHEDULES if name != "auto"]
-    plans = {name: SCHEDULES[name](graph, options) for name in names}
+    model, works = model_here("time"), dict[Any, Any]()
+    plans = {
+        "dynamic": dynamic_plan(Chooser(graph, options, model, works))[0],
+        "paper": dynamic_plan(Chooser(graph, options, model_here("paper"), works))[0],
+        **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
+    }
     made = [Candidate(name, plan, microseconds(plan, options, model)) for name, plan in plans.items()]
     return sorted(made, key=lambda each: each.microseconds)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...errors import DslError
 from ..fusion.partition import Block, Partition, Problem
@@ -25,7 +25,10 @@ from ..operators import Image, Node
 from .shapes import shapes
 from .work import Members, Work, work_of
 
-__all__ = ["Chooser", "dynamic_plan"]
+__all__ = ["Chooser", "Works", "dynamic_plan"]
+
+#: By numbers of operators: the groups of these operators that are compared, and what their kernels do.
+Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
 
 #: The most operators of a group, and the most sets of computed operators of the exact search.
 MOST_OF_GROUP = 12
@@ -34,12 +37,13 @@ MOST_SETS = 400
 
 @dataclass
 class Chooser:
-    """Chooses the cheapest schedule of a group. ``candidates`` makes the groups that are compared."""
+    """Chooses the cheapest schedule of a group. ``works`` keeps what the groups of `shapes` do, so that choosers with
+    other costs for the same graph and options can use it."""
 
     graph: Graph
     options: Options
     cost: Callable[[Work], float]
-    candidates: Callable[[Members], Iterator[Group]] = shapes
+    works: Works = field(default_factory=dict)
     #: By numbers of operators: the best group and its cost. None if there is no legal group.
     _best: dict[Block, tuple[Group, float] | None] = field(
         default_factory=dict[Block, "tuple[Group, float] | None"], repr=False
@@ -48,10 +52,12 @@ class Chooser:
     def best(self, block: Block) -> tuple[Group, float] | None:
         """The cheapest group of these operators, and its cost. None if no kernel can compute them."""
         if block not in self._best:
-            members = Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+            if block not in self.works:
+                members = Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+                self.works[block] = [(group, work_of(members, group)) for group in shapes(members)]
             found: tuple[Group, float] | None = None
-            for group in self.candidates(members):
-                cost = self.cost(work_of(members, group))
+            for group, work in self.works[block]:
+                cost = self.cost(work)
                 if found is None or cost < found[1]:
                     found = group, cost
             self._best[block] = found
@@ -97,14 +103,18 @@ class _Exact:
     def __init__(self, chooser: Chooser) -> None:
         self.chooser, self.size = chooser, len(chooser.graph.nodes)
         number: dict[Image[Any], int] = {node: at for at, node in enumerate(chooser.graph.nodes)}
-        #: By operator: the operators that it reads, and those that it has an edge with.
-        self.reads: list[frozenset[int]] = []
-        self.beside: list[set[int]] = [set() for _ in range(self.size)]
-        for at, node in enumerate(chooser.graph.nodes):
-            self.reads.append(frozenset(number[a.image] for a in node.accesses if isinstance(a.image, Node)))
-            for other in self.reads[at]:
-                self.beside[at].add(other)
-                self.beside[other].add(at)
+        nodes = chooser.graph.nodes
+        images = [{access.image for access in node.accesses} for node in nodes]
+        #: By operator: the operators that it reads; and those that it has an edge with, or an image that both read.
+        self.reads = [frozenset(number[image] for image in read if isinstance(image, Node)) for read in images]
+        self.beside: list[set[int]] = [
+            {
+                other
+                for other in range(self.size)
+                if other != at and (other in self.reads[at] or at in self.reads[other] or images[at] & images[other])
+            }
+            for at in range(self.size)
+        ]
         #: By set of computed operators: the least cost of the others, and the groups, the first one first.
         self._least: dict[Block, tuple[float, Partition]] = {}
 
@@ -133,27 +143,29 @@ class _Exact:
     def _next(self, done: Block) -> Iterator[Block]:
         """The groups of connected operators that can be computed after ``done``, each once."""
         seen: set[Block] = set()
-        ready = [at for at in range(self.size) if at not in done and self.reads[at] <= done]
-        pending = [frozenset([at]) for at in ready]
+        pending: list[Block] = [frozenset()]
         while pending:
             group = pending.pop()
             if group in seen:
                 continue
             seen.add(group)
-            if len(seen) > MOST_SETS * 8:
+            if len(seen) > MOST_SETS:
                 raise _TooManySets
-            yield group
-            if len(group) == MOST_OF_GROUP or (len(group) > 1 and self.chooser.best(group) is None):
-                continue
-            known = done | group
-            for at in sorted({each for member in group for each in self._around(member)} - known):
-                if self.reads[at] <= known:
-                    pending.append(group | {at})
+            if group and self._is_connected(group):
+                yield group
+            if len(group) < MOST_OF_GROUP:
+                known = done | group
+                pending += [group | {at} for at in range(self.size) if at not in known and self.reads[at] <= known]
 
-    def _around(self, at: int) -> set[int]:
-        """The operators that may be added to a group with this one: those with an edge, and those that read the same
-        operator or are read by the same one."""
-        return self.beside[at] | {other for each in self.beside[at] for other in self.beside[each]}
+    def _is_connected(self, group: Block) -> bool:
+        """Whether the operators of a group are connected by edges, or by images that two of them read."""
+        first, *_ = group
+        found, pending = {first}, [first]
+        while pending:
+            more = (self.beside[pending.pop()] & group) - found
+            found |= more
+            pending += more
+        return len(found) == len(group)
 
 
 def _problem(chooser: Chooser) -> Problem:
