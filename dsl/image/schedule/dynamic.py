@@ -2,8 +2,9 @@
 
 The least cost from a set of operators that are computed already is the least one, over all groups that can be computed
 next, of the group and of the rest. All groups of connected operators are considered, and for each of them all tiles,
-blocks, pixels of a thread and registers of `shapes`. Where a graph has too many sets (parallel branches), groups are
-found by the search of fusion (`fusion.planning.searched`) with the same costs.
+blocks, pixels of a thread and registers of `shapes`. In a large graph, groups are compared in few shapes. Where a graph
+has too many sets (parallel branches), groups are found by the search of fusion (`fusion.planning.searched`) with the
+same costs.
 
 Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.4 and §6; Jangda, Bondhugula: An Effective Fusion and Tile
 Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
@@ -22,7 +23,7 @@ from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Image, Node
-from .shapes import shapes
+from .shapes import FEW, SHAPES, shapes
 from .work import Members, Work, work_of
 
 __all__ = ["Chooser", "Works", "dynamic_plan"]
@@ -33,6 +34,8 @@ Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
 #: The most operators of a group, and the most sets of computed operators of the exact search.
 MOST_OF_GROUP = 12
 MOST_SETS = 400
+#: The most operators of a graph whose groups are compared in all shapes.
+MOST_EXACT = 10
 
 
 @dataclass
@@ -54,7 +57,8 @@ class Chooser:
         if block not in self._best:
             if block not in self.works:
                 members = Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
-                self.works[block] = [(group, work_of(members, group)) for group in shapes(members)]
+                tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
+                self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
             found: tuple[Group, float] | None = None
             for group, work in self.works[block]:
                 cost = self.cost(work)
@@ -77,8 +81,13 @@ class Chooser:
         groups: list[Group] = []
         total = 0.0
         for nodes in groups_of(self.graph, [[self.graph.nodes[at] for at in block] for block in partition]):
-            found = self.best(frozenset(number[node] for node in nodes))
+            block = frozenset(number[node] for node in nodes)
+            found = self.best(block)
             assert found is not None
+            if len(self.graph.nodes) > MOST_EXACT:
+                members = Members(self.graph, nodes, self.options)
+                costs = ((group, self.cost(work_of(members, group))) for group in shapes(members))
+                found = min((found, *costs), key=lambda each: each[1])
             groups.append(found[0])
             total += found[1]
         return Plan(self.graph, tuple(groups)), total

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from ..operators import Image, Node
 from ..tiling.teams import Kind
 from .work import Members
 
-__all__ = ["SHAPES", "Shape", "shapes", "tiled_sets"]
+__all__ = ["FEW", "SHAPES", "Shape", "shapes", "tiled_sets"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,15 @@ SHAPES: tuple[Shape, ...] = (
 )
 
 
+#: The shapes by which the groups of a large graph are compared; the groups that are found get the best of `SHAPES`.
+FEW: tuple[Shape, ...] = (
+    Shape("block", (32, 8), (1, 4)),
+    Shape("warp", (32, 4), (2, 8)),
+    Shape("hybrid", (32, 4), (1, 8), 1),
+    Shape("hybrid", (32, 4), (2, 16), 2),
+)
+
+
 def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:
     """Sets of operators that may be worth tiles: none; all internal images that windows read; all operators with
     windows that would be computed several times for a pixel; and these without one of them."""
@@ -59,8 +68,8 @@ def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:
     return list(dict.fromkeys(found))
 
 
-def shapes(members: Members) -> Iterator[Group]:
-    """All groups of these operators that the searches consider and that one kernel can compute."""
+def shapes(members: Members, tried: Sequence[Shape] = SHAPES) -> Iterator[Group]:
+    """All groups of these operators, in some shapes, that the searches consider and that one kernel can compute."""
     if any(node.operator.kind == "global" for node in members.nodes):
         if not members.problem:
             yield members.group
@@ -68,7 +77,7 @@ def shapes(members: Members) -> Iterator[Group]:
     if members.problem:
         return
     for tiled in tiled_sets(members):
-        for shape in SHAPES:
+        for shape in tried:
             if tiled or shape.kind == "block":
                 group = members.with_(tiled, shape)
                 if members.is_legal(group):
