@@ -31,6 +31,8 @@ from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.image.schedule.auto import candidates
 from ptxmotion.dsl.image.schedule.shapes import shapes
+from ptxmotion.dsl.image.schedule.timing import Timer
+from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.dsl.kernel import PythonKernel
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
@@ -296,6 +298,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="*", default=[2048, 4096], help="widths and heights")
     parser.add_argument("--programs", nargs="*", default=[each.name for each in PROGRAMS], help="programs to run")
     parser.add_argument("--count", type=int, default=60, help="schedules of a program")
+    parser.add_argument("--tune", type=float, default=0, help="seconds of tuning of each program and size")
     parser.add_argument("--threads", type=int, default=14, help="compilers at the same time")
     chosen = parser.parse_args()
     start, cubins = time.monotonic(), dict[str, bytes]()
@@ -305,7 +308,7 @@ def main() -> None:
             if each.name not in chosen.programs or time.monotonic() - start > chosen.seconds:
                 continue
             graph: Graph = each.graph(size, size)
-            plans = dict(plans_of(graph, chosen.count))
+            plans = dict(plans_of(graph, chosen.count)) if chosen.count else {}
             plans |= {each.name: each.plan for each in candidates(graph, Options())}
             arms = {"naive": lower(graph, "naive", Options())}
             arms |= {name: lower_plan(plan, Options(), "schedule") for name, plan in plans.items()}
@@ -313,6 +316,13 @@ def main() -> None:
             print(f"{each.name} {size}: {len(arms)} schedules after {time.monotonic() - start:.1f} s", flush=True)
             if backend is None:
                 continue
+            if chosen.tune:
+                options = Options(nvcc=compiler())
+                tuned = tune(graph, options, Timer(backend, graph, options, {}), chosen.tune, print)
+                plans["tuned"] = tuned.plan
+                arms["tuned"] = lower_plan(tuned.plan, Options(), "schedule")
+                compiled([arms["tuned"]], cubins, chosen.threads)
+                print(f"  tuned: {tuned.plan}", flush=True)
             times = timed(backend, graph, arms, cubins)
             for name in sorted(times, key=times.__getitem__):
                 print(f"  {name:40} {times[name]:8.2f}  {times['naive'] / times[name]:6.3f}", flush=True)

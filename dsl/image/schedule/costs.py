@@ -33,11 +33,14 @@ LAUNCH = 0.9
 #: Bytes and operations per microsecond of the GPU, and its multiprocessors.
 _BYTES, _OPERATIONS, _MULTIPROCESSORS = 4.2e6, 1.4e7, 132
 
+#: Instructions of code that is fetched without delay, and how many more double the time of all.
+_CACHED, _FETCHED = 600, 3000
+
 Terms: TypeAlias = "Callable[[Work], tuple[float, ...]]"
 
 #: The terms of the paper, in its order.
 PAPER = ("transactions", "idle warps", "memory/compute", "unused shared", "unused registers", "overlap", "last wave")
-TIME = ("bytes", "alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "blocks")
+TIME = ("bytes", "alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "threads", "blocks")
 
 
 def terms_of_paper(work: Work) -> tuple[float, ...]:
@@ -62,12 +65,12 @@ def terms_of_paper(work: Work) -> tuple[float, ...]:
 
 
 def terms_of_time(work: Work) -> tuple[float, ...]:
-    """What one pixel of a result takes. Instructions take longer if few warps hide their latency."""
-    slow = max(1.0, 0.5 / max(work.occupancy, 0.03))
-    busy = min(1.0, work.blocks * work.threads / (_MULTIPROCESSORS * 512))
-    factor = slow / max(busy, 0.02)
-    counts = (work.alu, work.sfu, work.loads, work.reads, work.shuffles, work.filled, work.waits)
-    return (work.moved / work.pixels, *(each * factor for each in counts), work.blocks / work.pixels * 1e3)
+    """What one pixel of a result takes. Instructions take longer if the caches for instructions are too small for the
+    code."""
+    slow = 1 + max(0.0, work.code - _CACHED) / _FETCHED
+    counts = (work.alu, work.sfu, work.loads, work.reads, work.shuffles, work.filled)
+    threads, blocks = work.blocks * work.threads / work.pixels, work.blocks / work.pixels
+    return (work.moved / work.pixels, *(each * slow for each in counts), work.waits, threads, 100 * blocks)
 
 
 @dataclass(frozen=True)
@@ -93,8 +96,8 @@ class Model:
 
 #: By name of the model: its terms, and its weights on an H200.
 _MODELS: Mapping[str, tuple[tuple[str, ...], Terms, tuple[float, ...]]] = {
-    "paper": (PAPER, terms_of_paper, (1.2, 2.0, 0.5, 1.0, 0.2, 5.0, 0.5)),
-    "time": (TIME, terms_of_time, (0.24, 0.03, 0.25, 0.1, 0.05, 0.1, 0.4, 0.5, 0.01)),
+    "paper": (PAPER, terms_of_paper, (1.98, 5.0, 0.001, 0.593, 0.206, 0.968, 0.527)),
+    "time": (TIME, terms_of_time, (0.173, 0.028, 0.545, 0.069, 0.181, 0.284, 0.18, 0.0, 0.719, 0.05)),
 }
 
 

@@ -46,7 +46,7 @@ class Chooser:
     graph: Graph
     options: Options
     cost: Callable[[Work], float]
-    works: Works = field(default_factory=dict)
+    works: Works = field(default_factory=dict[Block, "list[tuple[Group, Work]]"])
     #: By numbers of operators: the best group and its cost. None if there is no legal group.
     _best: dict[Block, tuple[Group, float] | None] = field(
         default_factory=dict[Block, "tuple[Group, float] | None"], repr=False

@@ -6,9 +6,10 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ....arch import MAX_REGISTERS
@@ -18,6 +19,7 @@ from ..fusion.benefit import operations_of
 from ..graph import Graph
 from ..groups import MOST_COPIES, SHARED_BYTES, Group, Reach, window_of
 from ..lowered import Options
+from ..operator_body import MOST_UNROLLED
 from ..operators import Access, Image, Node
 from ..tiling.teams import WARP, problem_of_block
 
@@ -25,6 +27,9 @@ __all__ = ["Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
+
+#: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
+_SFU, _LOAD, _SHUFFLE = 8.0, 2.0, 3.0
 
 #: Bytes of a transaction of global memory.
 _SECTOR = 32
@@ -43,6 +48,11 @@ class Counts:
     def times(self, factor: float) -> Counts:
         return Counts(self.alu * factor, self.sfu * factor, self.loads * factor, self.reads * factor)
 
+    @property
+    def instructions(self) -> float:
+        """About how many instructions these are."""
+        return self.alu + _SFU * self.sfu + _LOAD * self.loads + self.reads
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(self.alu + other.alu, self.sfu + other.sfu, self.loads + other.loads, self.reads + other.reads)
 
@@ -55,7 +65,8 @@ class Work:
 
     ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
     the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
-    block, ``registers`` an estimate for a thread. ``resident`` are the blocks that a multiprocessor holds, and
+    block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
+    where loops over its pixels are unrolled. ``resident`` are the blocks that a multiprocessor holds, and
     ``occupancy`` their share of its warps.
     """
 
@@ -76,6 +87,7 @@ class Work:
     registers: float
     resident: int
     occupancy: float
+    code: float
 
 
 @dataclass
@@ -105,6 +117,13 @@ class Members:
         everything = replace(self.group, tiled=frozenset(node for node in self.nodes if node in self.reaches))
         ignored = "the tiles need"
         return next((each for each in everything.problems(self.options) if not each.startswith(ignored)), "")
+
+    @cached_property
+    def unrolled(self) -> float:
+        """The share of the instructions of the operators that are written in the code. It is small if loops are not
+        unrolled."""
+        sizes = [a.extent.size for node in self.nodes if has_large_loops(node) for a in node.accesses]
+        return 1 / max((width * height for width, height in sizes), default=1)
 
     def with_(self, tiled: frozenset[Node[Any]], shape: Any) -> Group:
         """The group with these tiles and this shape (`shapes.Shape`)."""
@@ -160,6 +179,10 @@ class Members:
             for access in node.accesses:
                 window, (width, height) = self._window(access, node), access.extent.size
                 is_near = window is not None and node in near and node in computed
+                if is_near and has_large_loops(node):
+                    # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
+                    loads += count * (width * height if access.image not in inside else 0)
+                    reads += count * (width * height if access.image in inside and access.image not in computed else 0)
                 if is_near and window is not None:
                     reach = near[node].around(window)
                     near[access.image] = near[access.image].with_(reach) if access.image in near else reach
@@ -168,6 +191,8 @@ class Members:
                 else:
                     loads += count * width * height
         for image, reach in near.items():
+            if any(a.image is image and has_large_loops(node) for node in self.nodes for a in node.accesses):
+                continue
             if image not in inside:
                 loads += _positions(reach, pixels)
             elif image not in computed:
@@ -176,6 +201,15 @@ class Members:
 
     def _window(self, access: Access, node: Node[Any]) -> Reach | None:
         return window_of(access, node, self.options)
+
+
+@lru_cache(maxsize=1024)
+def has_large_loops(node: Node[Any]) -> bool:
+    """Whether an operator has loops over so many pixels that nvcc does not unroll them."""
+    sizes = [width * height for access in node.accesses for width, height in [access.extent.size]]
+    return max(sizes, default=1) > MOST_UNROLLED and any(
+        isinstance(n, ast.For) for n in ast.walk(node.operator.body.tree)
+    )
 
 
 def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
@@ -189,7 +223,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     columns = across - group.in_registers
     own = across * tall
     tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
-    total, filled, waits, shuffles = Counts(), 0.0, 0.0, 0.0
+    total, filled, waits, shuffles, code = Counts(), 0.0, 0.0, 0.0, 0.0
     area = useful = 0.0
     #: Live registers: pixels that a thread needs at a time.
     live = 0.0
@@ -198,7 +232,9 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         width = team.threads[0] * columns + reach.left + reach.right
         height = team.threads[1] * tall + reach.up + reach.down
         rounds = -(-width * height // team.size)
-        total += members.counts((node,), group.tiled, (1, 1), fill=True).times(rounds)
+        each = members.counts((node,), group.tiled, (1, 1), fill=True)
+        total += each.times(rounds)
+        code += each.instructions * members.unrolled
         filled += rounds
         waits += 1
         whole = width + WARP * group.in_registers if group.kind == "hybrid" else width
@@ -207,10 +243,12 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     if columns:
         each = members.counts(group.stored, group.tiled, (1 if columns > 1 else columns, tall), fill=False)
         total += each.times(columns)
+        code += each.instructions * columns * members.unrolled
         live = each.loads / max(1, tall) + each.reads / max(1, tall)
     if group.kind == "hybrid":
         added, shuffles, live = _in_registers(members, group, tiles)
         total += added
+        code += added.instructions * members.unrolled + _SHUFFLE * shuffles
     size = sum(t.size_of(image.pixel) for image in _inputs(group)) / max(1, len(_inputs(group)))
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
     shared = members.shared_bytes(group)
@@ -235,6 +273,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         registers=registers,
         resident=found.blocks if found is not None else 1,
         occupancy=found.share if found is not None else 1.0,
+        code=code,
     )
 
 

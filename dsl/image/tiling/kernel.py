@@ -133,7 +133,8 @@ class GroupKernel:
     def _pixel(self, node: Node[Any], context: Context) -> PixelFunction:
         loads = {access.param.name: self.source(access, node, context) for access in node.accesses}
         space, name = node.space, self.arguments.reserved(f"{node.operator.name}_at")
-        at = region(node, loads, self.arguments, name)
+        # Neighbouring pixels of a thread share what they read only where loops are unrolled.
+        at = region(node, loads, self.arguments, name, unrolled=True)
         if not space.x0 and not space.y0:
             return at
         # Where pixels around the root are read, offsets have to be constants.
