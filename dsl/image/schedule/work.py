@@ -119,6 +119,11 @@ class Members:
         return next((each for each in everything.problems(self.options) if not each.startswith(ignored)), "")
 
     @cached_property
+    def _reread(self) -> set[Image[Any]]:
+        """The images that a thread reads again for each pixel."""
+        return {access.image for node in self.nodes if has_large_loops(node) for access in node.accesses}
+
+    @cached_property
     def unrolled(self) -> float:
         """The share of the instructions of the operators that are written in the code. It is small if loops are not
         unrolled."""
@@ -191,7 +196,7 @@ class Members:
                 else:
                     loads += count * width * height
         for image, reach in near.items():
-            if any(a.image is image and has_large_loops(node) for node in self.nodes for a in node.accesses):
+            if image in self._reread:
                 continue
             if image not in inside:
                 loads += _positions(reach, pixels)
