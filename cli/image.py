@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .outcome import FINE, usage_error
 
 if TYPE_CHECKING:
-    from ..dsl.image import Lowered
+    from ..dsl.image import Graph, Lowered, Options
+    from ..dsl.image.groups import Plan
     from ..programs.image_pipelines import FoundPipeline
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -46,24 +48,28 @@ examples:
 """
 
 
+_TUNE = """\
+examples:
+  ptxmotion image tune harris --size 2048x2048 --seconds 30 -o harris.json
+  ptxmotion image run harris in.png --schedule=harris.json -o out.png
+"""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `image` and of each of its actions."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     text = "print the graph of a pipeline, its launches, and what the model decided; draw them"
     each = actions.add_parser("show", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_SHOW)
     _add_pipeline(each)
-    each.add_argument(
-        "--size",
-        action="append",
-        type=_size,
-        metavar="[NAME=]WxH",
-        help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
-    )
+    _add_size(each)
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
     each.add_argument(
         "--counts",
         action="store_true",
         help="also print the instructions of each region; needs --lowering=isp, isp_warp or isp+m",
+    )
+    each.add_argument(
+        "--save-schedule", metavar="FILE", help="write the schedule, to be edited and used with --schedule"
     )
     text = "run a pipeline on pictures"
     each = actions.add_parser("run", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_RUN)
@@ -72,18 +78,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument(
         "-o", dest="outputs", action="append", metavar="FILE", help="write a result, a picture; once for each result"
     )
-    each.add_argument(
-        "--number",
-        action="append",
-        type=_number,
-        metavar="NAME=VALUE",
-        help="a number that the pipeline takes; may be repeated (default: those of the program of the suite)",
-    )
+    _add_number(each)
     each.add_argument(
         "--backend",
         choices=("auto", "cuda", "emulator"),
         help="the GPU or the emulator (default: the GPU if there is one)",
     )
+
+    text = "search for the fastest schedule of a pipeline on the GPU"
+    each = actions.add_parser("tune", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_TUNE)
+    each.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
+    _add_size(each)
+    _add_number(each)
+    each.add_argument("--seconds", type=float, default=60.0, help="how long to search (default: 60)")
+    each.add_argument("-o", dest="output", metavar="FILE", required=True, help="write the schedule, for --schedule")
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -94,11 +102,36 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="choose the lowering of each operator by times that are measured on this GPU, and keep the times",
     )
+    parser.add_argument(
+        "--schedule",
+        metavar="SCHEDULE",
+        help="instead of a lowering: auto, dynamic, paper, greedy, fused, separate, or a file (see docs/images.md)",
+    )
     parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
     parser.add_argument(
         "--execution",
         choices=("stream", "graph", "auto"),
         help="launches in a stream, a CUDA graph, or what the model chooses; `show` prints the plan (default: stream)",
+    )
+
+
+def _add_size(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--size",
+        action="append",
+        type=_size,
+        metavar="[NAME=]WxH",
+        help="the size of the images, or of the image NAME; may be repeated (default: 512x512)",
+    )
+
+
+def _add_number(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--number",
+        action="append",
+        type=_number,
+        metavar="NAME=VALUE",
+        help="a number that the pipeline takes; may be repeated (default: those of the program of the suite)",
     )
 
 
@@ -141,7 +174,33 @@ def _number(text: str) -> tuple[str, float]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
+    if arguments.action == "tune":
+        return _tune(arguments)
     return _show(arguments) if arguments.action == "show" else _run(arguments)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    """Search for the fastest schedule, with a line for each better one."""
+    from ..dsl.image import Options
+    from ..dsl.image.schedule.timing import Timer
+    from ..dsl.image.schedule.tuning import tune
+    from ..harness.cuda import CudaBackend
+    from ..programs.image_pipelines import find_pipeline
+    from .files import Outputs
+    from .outcome import say
+
+    found = find_pipeline(arguments.pipeline)
+    graph = found.pipeline.graph(sizes=_sizes(found, arguments.size))
+    names = [name for name in found.pipeline.params if name not in found.pipeline.images]
+    numbers = dict(zip(names, _numbers(found, dict(arguments.number or ())), strict=True))
+    options = Options(nvcc=_compiler(found))
+    tuned = tune(graph, options, Timer(CudaBackend(), graph, options, numbers), arguments.seconds, say)
+    print(tuned.plan)
+    print(f"{tuned.microseconds:.2f} us, the fastest of {len(tuned.times)} schedules")
+    outputs = Outputs()
+    outputs.add(arguments.output, tuned.plan.to_json())
+    outputs.commit()
+    return FINE
 
 
 def _show(arguments: argparse.Namespace) -> int:
@@ -149,12 +208,9 @@ def _show(arguments: argparse.Namespace) -> int:
     from .files import Outputs
 
     found = find_pipeline(arguments.pipeline)
-    sizes: dict[str, tuple[int, int]] = dict.fromkeys(found.pipeline.images, (512, 512))
-    for name, size in arguments.size or ():
-        if name and name not in sizes:
-            usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
-        for each in [name] if name else list(sizes):
-            sizes[each] = size
+    sizes = _sizes(found, arguments.size)
+    if arguments.save_schedule and not arguments.schedule:
+        usage_error("--save-schedule writes the schedule of --schedule")
     if arguments.counts and arguments.lowering not in _PARTITIONED:
         usage_error(f"--counts counts the instructions of regions: --lowering={', '.join(_PARTITIONED)}")
     lowered = _lowered(found, sizes, arguments)
@@ -166,6 +222,10 @@ def _show(arguments: argparse.Namespace) -> int:
         print(Compiled(lowered, _compiler(found), arguments.execution).plan)
     if arguments.counts:
         _print_counts(found, lowered, arguments.lowering)
+    if arguments.save_schedule:
+        outputs = Outputs()
+        outputs.add(arguments.save_schedule, _plan(lowered.graph, lowered.options, arguments.schedule).to_json())
+        outputs.commit()
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
@@ -173,6 +233,17 @@ def _show(arguments: argparse.Namespace) -> int:
         outputs.add(arguments.output, draw_pipeline(lowered))
         outputs.commit()
     return FINE
+
+
+def _sizes(found: FoundPipeline, given: Sequence[tuple[str, tuple[int, int]]] | None) -> dict[str, tuple[int, int]]:
+    """By image: its size, from ``--size``."""
+    sizes: dict[str, tuple[int, int]] = dict.fromkeys(found.pipeline.images, (512, 512))
+    for name, size in given or ():
+        if name and name not in sizes:
+            usage_error(f"--size: {found.pipeline.name} has no image '{name}'; there are {', '.join(sizes)}")
+        for each in [name] if name else list(sizes):
+            sizes[each] = size
+    return sizes
 
 
 def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None:
@@ -191,6 +262,13 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
     from ..spelling import did_you_mean
     from .outcome import say
 
+    if arguments.schedule:
+        from ..dsl.image.group_lowering import lower_plan
+
+        if arguments.lowering or arguments.tune:
+            usage_error(f"--schedule and {'--lowering' if arguments.lowering else '--tune'} exclude each other")
+        options = Options(arguments.block or (32, 8))
+        return lower_plan(_plan(found.pipeline.graph(sizes=sizes), options, arguments.schedule), options, "schedule")
     lowering = arguments.lowering or ("isp+m" if arguments.tune else "naive")
     if arguments.tune and lowering != "isp+m":
         usage_error("--tune chooses the lowering of each operator: leave out --lowering")
@@ -206,6 +284,18 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
     made, kept = tuned(graph, options), KeptTimes.of_user()
     say(f"the times are kept in {kept.path}" if kept.path else "there is no cache folder, so the times are not kept")
     return made
+
+
+def _plan(graph: Graph, options: Options, schedule: str) -> Plan:
+    """The plan of a graph by the name of a schedule, or of a file."""
+    from ..dsl.image.schedule.auto import SCHEDULES, scheduled
+    from ..spelling import did_you_mean
+
+    if schedule not in SCHEDULES and not Path(schedule).exists():
+        hint = did_you_mean(schedule, SCHEDULES)
+        usage_error(f"--schedule: there is no file '{schedule}'{hint}; schedules with names are {', '.join(SCHEDULES)}")
+    text = schedule if schedule in SCHEDULES else Path(schedule).read_text(encoding="utf-8")
+    return scheduled(graph, options, text)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -31,9 +31,12 @@ from .arrays import (
 )
 from .compiling import compiler
 from .graph import Graph, graph_of
+from .group_lowering import lower_plan
+from .groups import Plan
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
+from .schedule.auto import scheduled
 from .sizes import Size
 from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution
 from .tuning import tuned
@@ -380,6 +383,7 @@ class Pipeline(Generic[P, R]):
         shape: tuple[int, int] | Mapping[str, tuple[int, int]],
         *,
         lowering: str = "naive",
+        schedule: str | Plan = "",
         block: tuple[int, int] = (32, 8),
         flags: Sequence[str] = (),
         loops: bool = False,
@@ -391,10 +395,12 @@ class Pipeline(Generic[P, R]):
     ) -> Compiled:
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
-        ``lowering`` is one of `lowerings.LOWERINGS`, ``flags`` are flags of nvcc. ``contract``: products of
-        floats are contracted with sums within an expression. ``tune``: the lowering of each operator is chosen by
-        times that are measured on the GPU (`tuning.tuned`). ``execution``: ``stream`` makes the launches one after the
-        other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The results are kept.
+        ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks kernels
+        have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of nvcc.
+        ``contract``: products of floats are contracted with sums within an expression. ``tune``: the lowering of each
+        operator is chosen by times that are measured on the GPU (`tuning.tuned`). ``execution``: ``stream`` makes the
+        launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The results
+        are kept.
         """
         if tune and lowering not in ("naive", "isp+m"):
             raise DslError(f"tune=True chooses the lowering of each operator, so it cannot be {lowering!r}")
@@ -404,13 +410,20 @@ class Pipeline(Generic[P, R]):
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
-        settings = lowering, block, tuple(flags), loops, contract, tune, arch, nvcc, execution
+        if schedule and (lowering != "naive" or tune):
+            given = "tune=True" if tune else f"lowering={lowering!r}"
+            raise DslError(f"a schedule is a lowering of its own: leave out {given}")
+        written = schedule.to_json() if isinstance(schedule, Plan) else schedule
+        settings = lowering, written, block, tuple(flags), loops, contract, tune, arch, nvcc, execution
         key = tuple(sorted(by_name.items())), *settings
         if key not in self._compiled:
             chosen = nvcc if nvcc is not None else compiler(flags, arch)
             graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
             options = Options(block, loops, chosen, contract)
-            lowered = tuned(graph, options) if tune else lower(graph, lowering, options)
+            if written:
+                lowered = lower_plan(scheduled(graph, options, written), options, "schedule")
+            else:
+                lowered = tuned(graph, options) if tune else lower(graph, lowering, options)
             self._compiled[key] = Compiled(lowered, chosen, execution)
         return self._compiled[key]
 

@@ -1,8 +1,8 @@
 """Groups of operators that one kernel computes, and where each keeps its pixels.
 
-A kernel of a group computes its results in tiles, one tile for each block of threads. An operator whose image is only
-used inside of the group is computed again wherever it is read (*inline*), or once for each tile, with the pixels around
-the tile that are needed, in shared memory (*tiled*). Tiles of neighbouring blocks overlap.
+A kernel of a group computes its results in tiles, one tile for each block of threads, or one for each warp. An
+operator whose image is only used inside of the group is computed again wherever it is read (*inline*), or once for each
+tile, with the pixels around the tile that are needed, in shared memory (*tiled*). Neighbouring tiles overlap.
 
 Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2 (overlapped tiles).
 """
@@ -10,6 +10,7 @@ Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overla
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -21,6 +22,7 @@ from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
 from .operators import Access, Image, Node
+from .tiling.teams import KINDS, WARP, Kind, Team, problem_of_block, team_of
 
 __all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
 
@@ -99,7 +101,9 @@ class Group:
     """Operators of a graph that one kernel computes.
 
     ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
-    threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y.
+    threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y. ``kind`` says
+    what computes a tile: a block, or a warp. In hybrid tiles, a warp keeps the last ``in_registers`` of its ``pixels``
+    along x in registers.
     """
 
     graph: Graph
@@ -107,11 +111,25 @@ class Group:
     tiled: frozenset[Node[Any]] = frozenset()
     block: tuple[int, int] = (32, 8)
     pixels: tuple[int, int] = (1, 1)
+    kind: Kind = "block"
+    in_registers: int = 0
+
+    @property
+    def team(self) -> Team:
+        """The threads that compute a tile."""
+        return team_of(self.kind, self.block)
 
     @property
     def tile(self) -> tuple[int, int]:
-        """The pixels of a result that a block computes, along x and y."""
-        return self.block[0] * self.pixels[0], self.block[1] * self.pixels[1]
+        """The pixels of a result that a team computes, along x and y."""
+        threads = self.team.threads
+        return threads[0] * self.pixels[0], threads[1] * self.pixels[1]
+
+    @property
+    def scratch(self) -> tuple[int, int]:
+        """The pixels of a result for which tiles in shared memory have place, along x and y."""
+        threads, (pixels_x, pixels_y) = self.team.threads, self.pixels
+        return threads[0] * max(1, pixels_x - self.in_registers), threads[1] * pixels_y
 
     @cached_property
     def stored(self) -> tuple[Node[Any], ...]:
@@ -137,14 +155,15 @@ class Group:
         return found
 
     def tile_shape(self, reach: Reach) -> tuple[int, int]:
-        """Width and height of the tile of an image that is needed this far."""
-        return self.tile[0] + reach.left + reach.right, self.tile[1] + reach.up + reach.down
+        """Width and height of the tile in shared memory of an image that is needed this far around results."""
+        width, height = self.scratch
+        return width + reach.left + reach.right, height + reach.up + reach.down
 
     def shared_bytes(self, options: Options) -> int:
         """Bytes of shared memory of a block."""
         reaches = self.reaches(options)
         shapes = ((node, self.tile_shape(reaches[node])) for node in self.tiled if node in reaches)
-        return sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+        return self.team.teams * sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
 
     def copies(self, options: Options) -> dict[Node[Any], int]:
         """By node: how many of its pixels are computed for one pixel of a result, or of a tile that needs them."""
@@ -177,11 +196,16 @@ class Group:
             yield "a global operator has a kernel of its own"
             return
         yield from self._dependences()
+        yield from self.hybrid_problems()
         spaces = {(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in self.stored}
         if len(spaces) > 1:
             yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
         if self.block[0] * self.block[1] > 1024 or min(*self.block, *self.pixels) < 1:
             yield f"a block has 1 to 1024 threads, and a thread at least one pixel: {self.block}, {self.pixels}"
+            return
+        if problem := problem_of_block(self.kind, self.block):
+            yield problem
+            return
         if not self.tiled <= set(self.nodes):
             yield "only operators of the group can be kept in tiles"
         elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
@@ -189,6 +213,22 @@ class Group:
         for node, copies in self.copies(options).items():
             if copies > MOST_COPIES:
                 yield f"{node.name} would be computed {copies} times for a pixel"
+
+    def hybrid_problems(self) -> Iterator[str]:
+        """What is wrong with the part of tiles that is in registers."""
+        if self.kind != "hybrid":
+            if self.in_registers:
+                yield f"{self.in_registers} columns in registers need hybrid tiles, not tiles of a {self.kind}"
+            return
+        if not 1 <= self.in_registers <= self.pixels[0]:
+            yield f"hybrid tiles have 1 to {self.pixels[0]} columns in registers, not {self.in_registers}"
+        if self.team.threads != (WARP, 1):
+            yield f"hybrid tiles need blocks whose width is a multiple of {WARP}, not {self.block[0]}"
+        if not self.tiled:
+            yield "hybrid tiles need operators that are tiled"
+        for node in self.nodes:
+            if node in self.tiled and not _can_be_shuffled(node.pixel):
+                yield f"threads cannot exchange the pixels of {node.name}, which are {node.pixel}"
 
     def _dependences(self) -> Iterator[str]:
         """An operator outside of the group that is computed from the group and read by it."""
@@ -208,7 +248,10 @@ class Group:
             return f"{node.name} ({', '.join(where) or 'inline'})"
 
         x, y = self.tile
-        return f"{', '.join(map(word, self.nodes))}; tile {x} x {y}, block {self.block[0]} x {self.block[1]}"
+        owner = "" if self.kind == "block" else " of a warp"
+        parts = [f"tile{owner} {x} x {y}", f"block {self.block[0]} x {self.block[1]}"]
+        parts += [f"{self.in_registers} of {self.pixels[0]} columns in registers"] if self.kind == "hybrid" else []
+        return f"{', '.join(map(word, self.nodes))}; {', '.join(parts)}"
 
 
 @dataclass(frozen=True)
@@ -256,10 +299,13 @@ class Plan:
                 "tiled": [node.name for node in group.nodes if node in group.tiled],
                 "block": list(group.block),
                 "pixels": list(group.pixels),
+                "tiles": group.kind,
+                "in_registers": group.in_registers,
             }
             for group in self.groups
         ]
-        return json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2) + "\n"
+        text = json.dumps({"pipeline": self.graph.name, "groups": groups}, indent=2)
+        return re.sub(r"\[\s+(\d+),\s+(\d+)\s+\]", r"[\1, \2]", text) + "\n"
 
     def __str__(self) -> str:
         return "\n".join([f"plan of {self.graph.name}", *(f"  {group}" for group in self.groups)])
@@ -278,6 +324,8 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
                 frozenset(by_name[name] for name in group["tiled"]),
                 _pair(group["block"]),
                 _pair(group["pixels"]),
+                _kind(group.get("tiles", "block")),
+                _integer(group.get("in_registers", 0)),
             )
             for group in document["groups"]
         )
@@ -299,11 +347,27 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
     return plan
 
 
+def _can_be_shuffled(pixel: t.Scalar | t.Struct) -> bool:
+    return isinstance(pixel, t.Scalar) and pixel is not t.F16
+
+
 def _pair(value: Any) -> tuple[int, int]:
     first, second = value
     if type(first) is not int or type(second) is not int:
         raise TypeError
     return first, second
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError
+    return value
+
+
+def _kind(value: Any) -> Kind:
+    if value not in KINDS:
+        raise DslError(f"tiles of a group are one of {', '.join(KINDS)}, not {value!r}")
+    return value
 
 
 def separate(graph: Graph, block: tuple[int, int] = (32, 8)) -> Plan:

@@ -213,13 +213,20 @@ def _constant(access: Access, names: dict[str, object]) -> str:
     return f"{pixel}({', '.join(f'outside_{number}' for number in range(len(pixel.fields)))})"
 
 
-def region(node: Node[Any], loads: Mapping[str, PixelFunction], arguments: Arguments, name: str) -> PixelFunction:
+def region(
+    node: Node[Any],
+    loads: Mapping[str, PixelFunction],
+    arguments: Arguments,
+    name: str,
+    *,
+    unrolled: bool = False,
+) -> PixelFunction:
     """The pixel function of an operator. ``loads`` maps each parameter that is an image to the function that reads it.
-    Functions of one kernel have different names."""
+    Functions of one kernel have different names. ``unrolled``: nvcc has to unroll loops of few steps."""
     body = node.operator.body
     windows = {param.name: loads[param.name] for param in body.windows}
     centres = {access.param.name: access.centres for access in node.accesses}
-    function, params = body.bind(f"{name}_pixel", windows, centres)
+    function, params = body.bind(f"{name}_pixel", windows, centres, unrolled=unrolled)
     taken = list(params)
     names: dict[str, object] = {function.name: function}
     values: list[str] = []

@@ -13,6 +13,7 @@ from .lowered import Lowered, Options
 from .lowering import naive
 from .partition_model import isp_model
 from .partitioning import isp, isp_warp
+from .schedule.auto import auto
 
 __all__ = ["LOWERINGS", "lower"]
 
@@ -26,6 +27,7 @@ LOWERINGS: dict[str, Lowering] = {
     "isp+m": isp_model,
     "fused": fused,
     "fused+h": fused_horizontally,
+    "auto": auto,
 }
 
 

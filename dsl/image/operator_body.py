@@ -22,11 +22,15 @@ from typing import Any
 from .. import types as t
 from ..errors import DslError, FunctionSource
 from ..functions import DeviceFunction, GeneratedFunction, Param
+from ..language import unroll
 from ..scope import Scope
 from .offset_ranges import OffsetRanges, Range
 from .windows import Domain, Mask, WindowExtent, WindowType, here, pixel_type
 
-__all__ = ["Centre", "PixelFunction", "OperatorBody", "OperatorParam", "read_operator"]
+#: The most steps of loops that are unrolled.
+MOST_UNROLLED = 64
+
+__all__ = ["MOST_UNROLLED", "Centre", "PixelFunction", "OperatorBody", "OperatorParam", "read_operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +95,22 @@ class OperatorBody:
         return tuple(param for param in self.params if param.is_window)
 
     def bind(
-        self, name: str, loads: Mapping[str, PixelFunction], centres: Mapping[str, tuple[Centre, Centre]]
+        self,
+        name: str,
+        loads: Mapping[str, PixelFunction],
+        centres: Mapping[str, tuple[Centre, Centre]],
+        *,
+        unrolled: bool = False,
     ) -> tuple[GeneratedFunction, tuple[Param, ...]]:
         """The device function called ``name`` that reads its windows by ``loads``, and the parameters that it takes
-        between ``(x, y)`` and the numbers."""
+        between ``(x, y)`` and the numbers. ``unrolled``: nvcc has to unroll loops of few steps."""
         tree = copy.deepcopy(self.tree)
         tree.name = name
         names: dict[str, object] = dict(self.names)
         fresh = _Fresh(tree)
+        if unrolled:
+            names[word := fresh("unroll")] = unroll
+            _Unroll(word).visit(tree)
         reads: dict[str, _Read] = {}
         #: By name of a parameter of load functions: the parameter, and its name in this function.
         taken: dict[str, tuple[Param, str]] = {}
@@ -164,6 +176,45 @@ class _Bind(ast.NodeTransformer):
             if not hasattr(part, "lineno"):
                 _place(part, node)
         return call
+
+
+class _Unroll(ast.NodeTransformer):
+    """Marks loops over constant ranges of at most `MOST_UNROLLED` steps, which loops within multiply. ``word`` is the
+    name of `unroll`."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+
+    def visit_For(self, node: ast.For) -> ast.AST:
+        steps = _steps(node)
+        if steps is None or steps > MOST_UNROLLED:
+            return node
+        for each in ast.walk(node):
+            if isinstance(each, ast.For):
+                each.iter = ast.copy_location(ast.Call(ast.Name(self.word, ast.Load()), [each.iter], []), each.iter)
+                _place(each.iter.func, node)
+        return node
+
+
+def _steps(node: ast.For) -> int | None:
+    """The steps of a loop over a constant range, with those of the loops in it. None if a range is not constant."""
+    call = node.iter
+    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "range"):
+        return None
+    bounds = [bound for each in call.args if (bound := _constant(each)) is not None]
+    if len(bounds) != len(call.args) or (len(bounds) == 3 and bounds[2] == 0):
+        return None
+    most = 1
+    for each in node.body:
+        for inner in ast.walk(each):
+            if isinstance(inner, ast.While):
+                return None
+            if isinstance(inner, ast.For):
+                steps = _steps(inner)
+                if steps is None:
+                    return None
+                most = max(most, steps)
+    return len(range(*bounds)) * most
 
 
 def _sum(at: str, offset: ast.expr) -> ast.expr:

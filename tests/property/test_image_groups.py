@@ -2,6 +2,7 @@
 products and sums are contracted, and each window is where `window_of` says."""
 
 import random
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, window_of
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Access, Node
+from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
-from random_pipelines import random_pipeline
+from random_pipelines import RandomPipeline, random_pipeline
 
 #: Pipelines without --fuzz-n, and pipelines in one test case.
 FIXED = 8
@@ -53,19 +55,30 @@ def check(seed: int) -> None:
         reference = [made] if isinstance(made, np.ndarray) else list(made)
     for _ in range(2):
         plan = random_plan(rng, found.graph)
-        lowered = lower_plan(plan, Options(nvcc=nvcc, contract=contracted), "plan")
-        made = Compiled(lowered, nvcc)(*found.arrays.values(), *found.numbers.values(), backend=EmulatorBackend())
-        outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
-        for got, expected in zip(outputs, reference, strict=True):
-            assert got.dtype == expected.dtype
-            same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
-            assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
+        check_plan(seed, found, plan, reference, Options(nvcc=nvcc, contract=contracted))
+
+
+def check_plan(seed: int, found: RandomPipeline, plan: Plan, reference: list[Any], options: Options) -> None:
+    """The results of a plan are those of the reference, and the emulator finds no races and no other faults."""
+    nvcc, backend = options.nvcc, EmulatorBackend()
+    assert nvcc is not None
+    compiled = Compiled(lower_plan(plan, options, "plan"), nvcc)
+    made: Any = compiled(*found.arrays.values(), *found.numbers.values(), backend=backend)
+    assert backend.findings == [], f"seed {seed}\n{plan}\n{found}\n{backend.findings[0]}"
+    outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
+    for got, expected in zip(outputs, reference, strict=True):
+        assert got.dtype == expected.dtype
+        same = np.array_equal(got, expected, equal_nan=got.dtype.kind == "f")
+        assert same, f"seed {seed}\n{plan}\n{found}\n{got - expected}"
 
 
 def random_plan(rng: random.Random, graph: Graph) -> Plan:
     """Groups that were merged at random along edges, with random tiles, blocks and pixels of a thread."""
-    block = rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)])
-    pixels = rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (4, 1)])
+    shape = Shape(
+        rng.choice([(32, 8), (8, 4), (16, 2), (64, 1), (4, 16)]),
+        rng.choice([(1, 1), (1, 1), (1, 3), (2, 2), (3, 1)]),
+        rng.choice(["block", "warp", "hybrid"]),
+    )
     parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
     for _ in range(3 * len(parts)):
         if len(parts) < 2:
@@ -74,20 +87,29 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
         try:
             merged = [[*first, *second], *(part for part in parts if part not in (first, second))]
             for nodes in groups_of(graph, merged):
-                chosen(rng, graph, nodes, block, pixels)
+                chosen(rng, graph, nodes, shape)
         except DslError:
             continue
         parts = merged
-    return Plan(graph, tuple(chosen(rng, graph, nodes, block, pixels) for nodes in groups_of(graph, parts)))
+    return Plan(graph, tuple(chosen(rng, graph, nodes, shape) for nodes in groups_of(graph, parts)))
 
 
-def chosen(
-    rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...], block: tuple[int, int], pixels: tuple[int, int]
-) -> Group:
+@dataclass(frozen=True)
+class Shape:
+    """Threads of a block, pixels of a thread, and what owns a tile."""
+
+    block: tuple[int, int]
+    pixels: tuple[int, int]
+    kind: Kind
+
+
+def chosen(rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...], shape: Shape) -> Group:
     """A group with random tiles. Raises `DslError` if none is found."""
     for chance in (0.5, 0.5, 1.0, 0.0):
         tiled = frozenset(node for node in nodes if rng.random() < chance)
-        group = Group(graph, nodes, tiled, block, pixels)
+        kind = shape.kind if tiled or shape.kind != "hybrid" else "warp"
+        in_registers = rng.randint(1, shape.pixels[0]) if kind == "hybrid" else 0
+        group = Group(graph, nodes, tiled, shape.block, shape.pixels, kind, in_registers)
         problems = list(group.problems(Options()))
         if not problems and max(group.copies(Options()).values()) <= MOST_COPIES:
             return group

@@ -16,6 +16,7 @@ from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json, w
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Node
+from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
 
 MODES = {
@@ -61,6 +62,8 @@ def plan_of(
     tiled: tuple[str, ...] = (),
     block: tuple[int, int] = (16, 4),
     pixels: tuple[int, int] = (1, 1),
+    kind: Kind = "block",
+    in_registers: int = 0,
 ) -> Plan:
     """A plan by the names of nodes."""
     by_name = {node.name: node for node in graph.nodes}
@@ -68,14 +71,19 @@ def plan_of(
     return Plan(
         graph,
         tuple(
-            Group(graph, nodes, frozenset(node for node in nodes if node.name in tiled), block, pixels)
+            Group(
+                graph, nodes, frozenset(node for node in nodes if node.name in tiled), block, pixels, kind, in_registers
+            )
             for nodes in groups
         ),
     )
 
 
 def computed(lowered: Any, *arrays: NDArray[Any], flags: tuple[str, ...] = ()) -> list[NDArray[Any]]:
-    made: Any = Compiled(lowered, compiler(flags))(*arrays, backend=EmulatorBackend())
+    """The results on the emulator, which must not find races or other faults."""
+    backend = EmulatorBackend()
+    made: Any = Compiled(lowered, compiler(flags))(*arrays, backend=backend)
+    assert backend.findings == []
     return [made] if isinstance(made, np.ndarray) else list(made)
 
 
@@ -86,8 +94,9 @@ def check(graph: Graph, plan: Plan, *arrays: NDArray[Any]) -> None:
         assert np.array_equal(got, expected), f"{plan}\n{got - expected}"
 
 
+@pytest.mark.parametrize("kind", ["block", "warp"])
 @pytest.mark.parametrize("mode", MODES)
-def test_three_operators_in_one_kernel(mode: str) -> None:
+def test_three_operators_in_one_kernel(mode: str, kind: Kind) -> None:
     boundary = MODES[mode]
 
     @pipeline
@@ -105,7 +114,9 @@ def test_three_operators_in_one_kernel(mode: str) -> None:
         ((70, 21), ("hashed",), (2, 2)),
     ]:
         graph = three.graph(width, height)
-        check(graph, plan_of(graph, [names], tiled, pixels=pixels), random_image(width, height))
+        for block in ((16, 4), (64, 2)) if kind != "block" else ((16, 4),):
+            plan = plan_of(graph, [names], tiled, block, pixels, kind)
+            check(graph, plan, random_image(width, height))
 
 
 def test_windows_that_do_not_contain_their_pixel_and_images_of_other_sizes() -> None:

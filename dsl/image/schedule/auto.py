@@ -1,0 +1,97 @@
+"""The schedule that the models choose, and schedules by name.
+
+Two searches of papers make plans: dynamic programming with the cost function of Jangda and Guha (`paper`), and greedy
+grouping (`greedy`). Dynamic programming with the model of time (`dynamic`) and the search of fusion (`fused`) make two
+more, and the last one has a kernel for each operator (`separate`). ``auto`` is the plan with the least time by the
+model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ....spelling import did_you_mean
+from ...errors import DslError
+from ..fusion.planning import plan_by_model
+from ..graph import Graph
+from ..group_lowering import lower_plan
+from ..groups import Plan, plan_from_json, separate
+from ..lowered import Lowered, Options
+from .costs import Model, model_here
+from .dynamic import Chooser, dynamic_plan
+from .greedy import greedy_plan
+from .work import Members, work_of
+
+__all__ = ["SCHEDULES", "Candidate", "auto", "auto_plan", "candidates", "microseconds", "scheduled"]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan, what made it, and its time by the model in microseconds."""
+
+    name: str
+    plan: Plan
+    microseconds: float
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.microseconds:.2f} us by the model, {len(self.plan.groups)} kernels"
+
+
+def microseconds(plan: Plan, options: Options, model: Model) -> float:
+    """The time of a plan by a model."""
+    members = [Members(plan.graph, group.nodes, options) for group in plan.groups]
+    return sum(model(work_of(each, group)) for each, group in zip(members, plan.groups, strict=True))
+
+
+def _paper(graph: Graph, options: Options) -> Plan:
+    return dynamic_plan(Chooser(graph, options, model_here("paper")))[0]
+
+
+def _dynamic(graph: Graph, options: Options) -> Plan:
+    return dynamic_plan(Chooser(graph, options, model_here("time")))[0]
+
+
+def candidates(graph: Graph, options: Options) -> list[Candidate]:
+    """The plans that are compared, the fastest by the model first."""
+    model, works = model_here("time"), dict[Any, Any]()
+    plans = {
+        "dynamic": dynamic_plan(Chooser(graph, options, model, works))[0],
+        "paper": dynamic_plan(Chooser(graph, options, model_here("paper"), works))[0],
+        **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
+    }
+    made = [Candidate(name, plan, microseconds(plan, options, model)) for name, plan in plans.items()]
+    return sorted(made, key=lambda each: each.microseconds)
+
+
+def auto_plan(graph: Graph, options: Options) -> Plan:
+    """The best plan by the model."""
+    return candidates(graph, options)[0].plan
+
+
+def auto(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each group of the best plan by the model."""
+    return lower_plan(auto_plan(graph, options), options, "auto")
+
+
+#: By name: the function that makes a plan.
+SCHEDULES: Mapping[str, Callable[[Graph, Options], Plan]] = {
+    "auto": auto_plan,
+    "dynamic": _dynamic,
+    "paper": _paper,
+    "greedy": greedy_plan,
+    "fused": plan_by_model,
+    "separate": lambda graph, options: separate(graph, options.block),
+}
+
+
+def scheduled(graph: Graph, options: Options, schedule: str) -> Plan:
+    """The plan of a graph by the name of a schedule, or from its JSON (`Plan.to_json`). Raises `DslError` if it is not
+    legal."""
+    if schedule in SCHEDULES:
+        return SCHEDULES[schedule](graph, options)
+    if not schedule.lstrip().startswith("{"):
+        hint = did_you_mean(schedule, SCHEDULES)
+        raise DslError(f"there is no schedule {schedule!r}{hint}; there are {', '.join(SCHEDULES)}, and JSON")
+    return plan_from_json(graph, schedule, options)

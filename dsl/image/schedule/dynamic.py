@@ -1,0 +1,198 @@
+"""Dynamic programming over groups: the cheapest way to compute all operators.
+
+The least cost from a set of operators that are computed already is the least one, over all groups that can be computed
+next, of the group and of the rest. All groups of connected operators are considered, and for each of them all tiles,
+blocks, pixels of a thread and registers of `shapes`. In a large graph, groups are compared in few shapes. Where a graph
+has too many sets (parallel branches), groups are found by the search of fusion (`fusion.planning.searched`) with the
+same costs.
+
+Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.4 and §6; Jangda, Bondhugula: An Effective Fusion and Tile
+Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ...errors import DslError
+from ..fusion.partition import Block, Partition, Problem
+from ..fusion.planning import searched
+from ..graph import Graph
+from ..groups import Group, Plan, groups_of
+from ..lowered import Options
+from ..operators import Image, Node
+from .shapes import FEW, SHAPES, shapes
+from .work import Members, Work, work_of
+
+__all__ = ["Chooser", "Works", "dynamic_plan"]
+
+#: By numbers of operators: the groups of these operators that are compared, and what their kernels do.
+Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
+
+#: The most operators of a group, and the most sets of computed operators of the exact search.
+MOST_OF_GROUP = 12
+MOST_SETS = 400
+#: The most operators of a graph whose groups are compared in all shapes.
+MOST_EXACT = 10
+
+
+@dataclass
+class Chooser:
+    """Chooses the cheapest schedule of a group. ``works`` keeps what the groups of `shapes` do, so that choosers with
+    other costs for the same graph and options can use it."""
+
+    graph: Graph
+    options: Options
+    cost: Callable[[Work], float]
+    works: Works = field(default_factory=dict[Block, "list[tuple[Group, Work]]"])
+    #: By numbers of operators: the best group and its cost. None if there is no legal group.
+    _best: dict[Block, tuple[Group, float] | None] = field(
+        default_factory=dict[Block, "tuple[Group, float] | None"], repr=False
+    )
+
+    def best(self, block: Block) -> tuple[Group, float] | None:
+        """The cheapest group of these operators, and its cost. None if no kernel can compute them."""
+        if block not in self._best:
+            if block not in self.works:
+                members = Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+                tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
+                self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
+            found: tuple[Group, float] | None = None
+            for group, work in self.works[block]:
+                cost = self.cost(work)
+                if found is None or cost < found[1]:
+                    found = group, cost
+            self._best[block] = found
+        return self._best[block]
+
+    def single(self, at: int) -> tuple[Group, float]:
+        """The cheapest group of one operator."""
+        found = self.best(frozenset([at]))
+        if found is None:
+            name = self.graph.nodes[at].name
+            raise DslError(f"no kernel can compute {name} alone", self.graph.nodes[at].place)
+        return found
+
+    def plan(self, partition: Partition) -> tuple[Plan, float]:
+        """The plan of a partition, and its cost."""
+        number = {node: at for at, node in enumerate(self.graph.nodes)}
+        groups: list[Group] = []
+        total = 0.0
+        for nodes in groups_of(self.graph, [[self.graph.nodes[at] for at in block] for block in partition]):
+            block = frozenset(number[node] for node in nodes)
+            found = self.best(block)
+            assert found is not None
+            if len(self.graph.nodes) > MOST_EXACT:
+                members = Members(self.graph, nodes, self.options)
+                costs = ((group, self.cost(work_of(members, group))) for group in shapes(members))
+                found = min((found, *costs), key=lambda each: each[1])
+            groups.append(found[0])
+            total += found[1]
+        return Plan(self.graph, tuple(groups)), total
+
+
+class _TooManySets(Exception):
+    """The graph has too many sets of computed operators."""
+
+
+def dynamic_plan(chooser: Chooser) -> tuple[Plan, float]:
+    """The plan with the least cost, and its cost in microseconds."""
+    try:
+        partition = _Exact(chooser).partition()
+    except _TooManySets:
+        partition = searched(_problem(chooser))
+    return chooser.plan(partition)
+
+
+class _Exact:
+    """The exact search."""
+
+    def __init__(self, chooser: Chooser) -> None:
+        self.chooser, self.size = chooser, len(chooser.graph.nodes)
+        number: dict[Image[Any], int] = {node: at for at, node in enumerate(chooser.graph.nodes)}
+        nodes = chooser.graph.nodes
+        images = [{access.image for access in node.accesses} for node in nodes]
+        #: By operator: the operators that it reads; and those that it has an edge with, or an image that both read.
+        self.reads = [frozenset(number[image] for image in read if isinstance(image, Node)) for read in images]
+        self.beside: list[set[int]] = [
+            {
+                other
+                for other in range(self.size)
+                if other != at and (other in self.reads[at] or at in self.reads[other] or images[at] & images[other])
+            }
+            for at in range(self.size)
+        ]
+        #: By set of computed operators: the least cost of the others, and the groups, the first one first.
+        self._least: dict[Block, tuple[float, Partition]] = {}
+
+    def partition(self) -> Partition:
+        return self._rest(frozenset())[1]
+
+    def _rest(self, done: Block) -> tuple[float, Partition]:
+        if len(done) == self.size:
+            return 0.0, ()
+        if done not in self._least:
+            if len(self._least) >= MOST_SETS:
+                raise _TooManySets
+            self._least[done] = 0.0, ()  # counts the sets that are being computed
+            least: tuple[float, Partition] | None = None
+            for group in self._next(done):
+                found = self.chooser.best(group)
+                if found is None:
+                    continue
+                cost, rest = self._rest(done | group)
+                if least is None or found[1] + cost < least[0]:
+                    least = found[1] + cost, (group, *rest)
+            assert least is not None, "single operators are groups"
+            self._least[done] = least
+        return self._least[done]
+
+    def _next(self, done: Block) -> Iterator[Block]:
+        """The groups of connected operators that can be computed after ``done``, each once."""
+        seen: set[Block] = set()
+        pending: list[Block] = [frozenset()]
+        while pending:
+            group = pending.pop()
+            if group in seen:
+                continue
+            seen.add(group)
+            if len(seen) > MOST_SETS:
+                raise _TooManySets
+            if group and self._is_connected(group):
+                yield group
+            if len(group) < MOST_OF_GROUP:
+                known = done | group
+                pending += [group | {at} for at in range(self.size) if at not in known and self.reads[at] <= known]
+
+    def _is_connected(self, group: Block) -> bool:
+        """Whether the operators of a group are connected by edges, or by images that two of them read."""
+        first, *_ = group
+        found, pending = {first}, [first]
+        while pending:
+            more = (self.beside[pending.pop()] & group) - found
+            found |= more
+            pending += more
+        return len(found) == len(group)
+
+
+def _problem(chooser: Chooser) -> Problem:
+    """The search problem of fusion: the value of a block is what it saves."""
+    graph = chooser.graph
+    number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
+
+    def value(block: Block) -> float | None:
+        whole = chooser.best(block) if len(block) <= MOST_OF_GROUP else None
+        if whole is None:
+            return None
+        saved = sum(chooser.single(at)[1] for at in block) - whole[1]
+        return saved if saved > 0 else None
+
+    edges = sorted(
+        {(number[a.image], number[node]) for node in graph.nodes for a in node.accesses if isinstance(a.image, Node)}
+    )
+    weights = {edge: max(value(frozenset(edge)) or 0.0, 1e-3) for edge in edges}
+    reads = [len({access.image for access in node.accesses}) for node in graph.nodes]
+    readers = [len(graph.consumers(node)) + (node in graph.outputs) for node in graph.nodes]
+    return Problem(len(graph.nodes), weights, value, reads, readers)

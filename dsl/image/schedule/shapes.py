@@ -1,0 +1,84 @@
+"""Shapes of groups: kinds of tiles, blocks, pixels of a thread, and registers, which the searches try."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..groups import Group
+from ..operators import Image, Node
+from ..tiling.teams import Kind
+from .work import Members
+
+__all__ = ["FEW", "SHAPES", "Shape", "shapes", "tiled_sets"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What computes a tile, the threads of a block, the pixels of a thread, and its columns in registers."""
+
+    kind: Kind
+    block: tuple[int, int]
+    pixels: tuple[int, int]
+    in_registers: int = 0
+
+
+#: Shapes of a group: tile sizes are powers of two, and fractions in registers are quarters.
+SHAPES: tuple[Shape, ...] = (
+    *(Shape("block", (32, 8), (1, tall)) for tall in (1, 2, 4)),
+    *(Shape("block", (32, 4), (1, tall)) for tall in (4, 8)),
+    *(Shape("block", (64, 4), (1, tall)) for tall in (1, 4)),
+    Shape("block", (32, 16), (1, 2)),
+    Shape("block", (32, 8), (2, 4)),
+    *(Shape("warp", (32, 4), (across, tall)) for across in (1, 2, 4) for tall in (2, 4, 8, 16)),
+    *(
+        Shape("hybrid", (32, 4), (across, tall), columns)
+        for across in (1, 2, 4)
+        for tall in (4, 8, 16, 32)
+        for columns in sorted({max(1, across // 2), across})
+        if across * tall <= 32
+    ),
+)
+
+
+#: The shapes by which the groups of a large graph are compared; the groups that are found get the best of `SHAPES`.
+FEW: tuple[Shape, ...] = (
+    Shape("block", (32, 8), (1, 4)),
+    Shape("warp", (32, 4), (2, 8)),
+    Shape("hybrid", (32, 4), (1, 8), 1),
+    Shape("hybrid", (32, 4), (2, 16), 2),
+)
+
+
+def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:
+    """Sets of operators that may be worth tiles: none; all internal images that windows read; all operators with
+    windows that would be computed several times for a pixel; and these without one of them."""
+    group = members.group
+    internal = [node for node in group.nodes if any(each is not node for each in group.nodes)]
+    windowed: set[Image[Any]] = set()
+    for reader in group.nodes:
+        windowed |= {access.image for access in reader.accesses if access.extent.size != (1, 1)}
+    copies = group.copies(members.options)
+    reached = [node for node in internal if node in members.reaches]
+    read = frozenset(node for node in reached if node in windowed)
+    repeated = frozenset(node for node in reached if node.operator.kind == "local" and copies[node] > 1)
+    found = [frozenset[Node[Any]](), read, repeated]
+    found += [whole - {node} for whole in (read, repeated) if len(whole) <= 4 for node in whole]
+    return list(dict.fromkeys(found))
+
+
+def shapes(members: Members, tried: Sequence[Shape] = SHAPES) -> Iterator[Group]:
+    """All groups of these operators, in some shapes, that the searches consider and that one kernel can compute."""
+    if any(node.operator.kind == "global" for node in members.nodes):
+        if not members.problem:
+            yield members.group
+        return
+    if members.problem:
+        return
+    for tiled in tiled_sets(members):
+        for shape in tried:
+            if tiled or shape.kind == "block":
+                group = members.with_(tiled, shape)
+                if members.is_legal(group):
+                    yield group

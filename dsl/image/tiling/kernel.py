@@ -1,0 +1,319 @@
+"""The kernel of a group of operators: overlapped tiles in shared memory, and operators that are computed where they are
+read.
+
+An index outside of an intermediate image is exchanged for the one that the boundary of its reader gives, and the
+operator is computed there. So every operator is computed at pixels of its image only, as if the image were stored. The
+exchanged pixel is in the tile, too, if it is near the pixel of the reader (`groups.window_of`). Otherwise the operator
+is computed again from images in global memory, together with everything that it needs.
+
+A team of threads computes a tile: a block, or a warp (`tiling.teams`). A team whose tiles are inside of all images (an
+inner team) runs a version of the code without any check.
+
+Sources: Qiao, thesis, §3.6.3 (index exchange); Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ... import types as t
+from ...functions import Param
+from ...intrinsics import syncthreads, syncwarp
+from ...kernel import GeneratedKernel, kernel_from_text
+from ...language import shared, unroll
+from ..borders import MAP_NAMES, Checks
+from ..groups import Group, Reach, window_of
+from ..lowered import KernelArgument, Options
+from ..lowering import Arguments, checks_of, load_function, mapped, pixel_function, region, words_of
+from ..operator_body import PixelFunction
+from ..operators import Access, Node
+from ..sizes import smallest
+
+__all__ = ["Context", "GroupKernel", "Tile"]
+
+_NO_CHECKS = Checks(False, False), Checks(False, False)
+_VARIABLES = (
+    *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
+    *("i", "j", "k", "part", "out_x", "out_y", "centre_x", "centre_y"),
+)
+#: The words of the language that the text of a kernel may mention.
+_WORDS = ("local", "shared", "shfl_sync", "shfl_up_sync", "syncthreads", "syncwarp", "unroll")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where a pixel function is used. ``inner``: in a team whose tiles are inside of all images. ``far``: below an
+    access of pixels that are not near, so that tiles cannot be read. ``root``: the operator whose pixel is computed, if
+    its tiles are read from an array of the pixels around it (`hybrid`)."""
+
+    inner: bool
+    far: bool = False
+    root: Node[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The tile of a node in shared memory. ``array``, ``x`` and ``y`` are variables of the kernel: the array, and the
+    coordinates of its first pixel in the image."""
+
+    node: Node[Any]
+    reach: Reach
+    width: int
+    height: int
+    array: Param
+    x: Param
+    y: Param
+
+
+class GroupKernel:
+    """The kernel of a group that is being made."""
+
+    def __init__(self, group: Group, options: Options) -> None:
+        self.group, self.options, self.team = group, options, group.team
+        self.inside = set(group.nodes)
+        self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS)
+        self.reaches = group.reaches(options)
+        self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
+        self.variables = {param for tile in self.tiles.values() for param in (tile.array, tile.x, tile.y)}
+        #: By (node, context): the function of (x, y) in the image that computes its pixel.
+        self._pixels: dict[tuple[Node[Any], Context], PixelFunction] = {}
+        #: By (access, number of its reader, context): the function that reads it.
+        self._sources: dict[tuple[int, Context], PixelFunction] = {}
+        #: The pixel functions and the parameters that the text of the kernel mentions.
+        self.functions: dict[str, PixelFunction] = {}
+        self.params: dict[Param, None] = {}
+
+    # --- pixel functions ---------------------------------------------------------------------------------------
+
+    def _tile(self, node: Node[Any]) -> Tile:
+        reach = self.reaches[node]
+        width, height = self.group.tile_shape(reach)
+        word = f"tile_{node.name}"
+        names = [self.arguments.reserved(name) for name in (word, f"{word}_x", f"{word}_y")]
+        array = Param(names[0], t.Pointer(node.pixel, const=True))
+        return Tile(node, reach, width, height, array, Param(names[1], t.I32), Param(names[2], t.I32))
+
+    def source(self, access: Access, reader: Node[Any], context: Context) -> PixelFunction:
+        """The function that reads an access of ``reader`` at any index."""
+        key = id(access), context
+        if key not in self._sources:
+            self._sources[key] = self._source(access, reader, context)
+        return self._sources[key]
+
+    def _source(self, access: Access, reader: Node[Any], context: Context) -> PixelFunction:
+        image, name = access.image, self.arguments.reserved(f"load_{access.param.name}")
+        is_near = not context.far and window_of(access, reader, self.options) is not None
+        checks = _NO_CHECKS if is_near and context.inner else checks_of(access, reader, self.options)
+        if not isinstance(image, Node) or image not in self.inside:
+            return load_function(access, checks, self.arguments, name)
+        if is_near and image in self.tiles:
+            stored = self.stored(self.tiles[image], context)
+        else:
+            stored = self.pixel(image, context if is_near else Context(inner=False, far=True))
+        return mapped(access, checks, stored, self.arguments, name)
+
+    def stored(self, tile: Tile, context: Context) -> PixelFunction:
+        """The function that reads a pixel of a tile."""
+        return self.read_of_tile(tile)
+
+    def read_of_tile(self, tile: Tile) -> PixelFunction:
+        """The function that reads a pixel of the image from its tile."""
+        name = self.arguments.reserved(f"read_{tile.array.name}")
+        element = f"{tile.array.name}[(y - {tile.y.name}) * {tile.width} + (x - {tile.x.name})]"
+        return pixel_function(name, (tile.array, tile.x, tile.y), tile.node.pixel, [f"return {element}"], {})
+
+    def pixel(self, node: Node[Any], context: Context) -> PixelFunction:
+        """The function that computes a pixel of a node for its coordinates in the image."""
+        if (node, context) not in self._pixels:
+            self._pixels[node, context] = self._pixel(node, context)
+        return self._pixels[node, context]
+
+    def _pixel(self, node: Node[Any], context: Context) -> PixelFunction:
+        loads = {access.param.name: self.source(access, node, context) for access in node.accesses}
+        space, name = node.space, self.arguments.reserved(f"{node.operator.name}_at")
+        # Neighbouring pixels of a thread share what they read only where loops are unrolled.
+        at = region(node, loads, self.arguments, name, unrolled=True)
+        if not space.x0 and not space.y0:
+            return at
+        # Where pixels around the root are read, offsets have to be constants.
+        taken = () if context.root is not None else self._origin(node)
+        x0, y0 = (param.name for param in taken) if taken else (int(space.x0), int(space.y0))
+        values = ", ".join([f"x + {x0}", f"y + {y0}", *(param.name for param in at.params)]).replace("+ -", "- ")
+        moved = self.arguments.reserved(f"{node.operator.name}_in_image")
+        params = [*at.params, *(param for param in taken if param not in at.params)]
+        return pixel_function(moved, params, node.pixel, [f"return {name}({values})"], {name: at.function})
+
+    def _origin(self, node: Node[Any]) -> tuple[Param, Param]:
+        """The coordinates of the first pixel of a node."""
+        x0 = self.arguments.integer(f"{node.name}_x0", node.space.x0)
+        return x0, self.arguments.integer(f"{node.name}_y0", node.space.y0)
+
+    # --- text --------------------------------------------------------------------------------------------------
+
+    def use(self, param: Param) -> str:
+        """A parameter of the kernel; its name."""
+        self.params[param] = None
+        return param.name
+
+    def call(self, function: PixelFunction, x: str, y: str) -> str:
+        self.functions[function.function.name] = function
+        for param in function.params:
+            if param not in self.variables:
+                self.use(param)
+        return f"{function.function.name}({', '.join([x, y, *(param.name for param in function.params)])})"
+
+    def _fill(self, tile: Tile, context: Context, width: int) -> list[str]:
+        """Compute the first ``width`` columns of a tile."""
+        node, column, row = tile.node, f"i % {width}", f"i // {width}"
+        index = "i" if width == tile.width else f"({row}) * {tile.width} + {column}"
+        store = f"{tile.array.name}[{index}] = {self.call(self.pixel(node, context), 'x', 'y')}"
+        body = [f"x = {tile.x.name} + {column}", f"y = {tile.y.name} + {row}"]
+        if context.inner:
+            body.append(store)
+        else:
+            image_width = self.use(self.arguments.width(node, node.name))
+            height = self.use(self.arguments.height(node, node.name))
+            body += [f"if x >= 0 and x < {image_width} and y >= 0 and y < {height}:", f"    {store}"]
+        head = f"for i in range(thread, {width * tile.height}, {self.team.size}):"
+        return [head, *(f"    {line}" for line in body)]
+
+    def stores(self, context: Context, x: str, y: str) -> list[str]:
+        """Compute and store the results at a pixel."""
+        width = self.use(self.arguments.width(self.group.stored[0], self.group.stored[0].name))
+        return [
+            f"{self.output(node)}[{y} * {width} + {x}] = {self.call(self._result(node, context), x, y)}"
+            for node in self.group.stored
+        ]
+
+    def output(self, node: Node[Any]) -> str:
+        """The parameter for the pixels of a result."""
+        return self.use(self.arguments.output(node, f"out_{node.name}"))
+
+    def results(self, context: Context, columns: int, start: str = "") -> list[str]:
+        """Compute and store the pixels of the results in some columns of the team's tile: ``columns`` for each thread,
+        from column ``start`` of the thread on. In a team that is not inner, columns that the tile does not have are
+        left out."""
+        (pixels_x, pixels_y), across = self.group.pixels, self.team.threads[0]
+        column = " + ".join([*([start] if start else []), *(["j"] if columns > 1 else [])])
+        body = [
+            "out_x = first_x + local_x" + (f" + ({column}) * {across}" if column else ""),
+            "out_y = first_y + local_y" + (f" * {pixels_y} + k" if pixels_y > 1 else ""),
+        ]
+        stores = self.stores(context, "out_x", "out_y")
+        if context.inner:
+            body += stores
+        else:
+            first = self.group.stored[0]
+            width = self.use(self.arguments.width(first, first.name))
+            height = self.use(self.arguments.height(first, first.name))
+            in_tile = f"{column} < {pixels_x} and " if start and pixels_x % columns else ""
+            body += [f"if {in_tile}out_x < {width} and out_y < {height}:", *(f"    {store}" for store in stores)]
+        for variable, count in (("j", columns), ("k", pixels_y)):
+            if count > 1:
+                body = [f"for {variable} in unroll(range({count})):", *(f"    {line}" for line in body)]
+        return body
+
+    def _result(self, node: Node[Any], context: Context) -> PixelFunction:
+        return self.stored(self.tiles[node], context) if node in self.tiles else self.pixel(node, context)
+
+    @property
+    def wait(self) -> str:
+        """The statement that waits for all threads of the team."""
+        return "syncthreads()" if self.group.kind == "block" else "syncwarp()"
+
+    def fills(self, context: Context, less: int = 0) -> list[str]:
+        """Compute all tiles except for their last ``less`` columns, with a barrier before a tile that was filled is
+        read."""
+        lines: list[str] = []
+        filled: set[Param] = set()
+        for tile in self.tiles.values():
+            if any(param in filled for param in self.pixel(tile.node, context).params):
+                lines.append(self.wait)
+                filled.clear()
+            if tile.width > less:
+                lines += self._fill(tile, context, tile.width - less)
+                filled.add(tile.array)
+        return [*lines, self.wait] if lines else lines
+
+    def checked_version(self) -> list[str]:
+        """The code of a team whose tiles may be partly outside of images."""
+        context = Context(inner=False)
+        return [*self.places(), *self.fills(context), *self.results(context, self.group.pixels[0])]
+
+    def inner_version(self) -> list[str]:
+        """The code of a team whose tiles are inside of all images."""
+        context = Context(inner=True)
+        return [*self.places(), *self.fills(context), *self.results(context, self.group.pixels[0])]
+
+    def places(self, moved: str = "") -> list[str]:
+        """The coordinates of the first pixels of the tiles, which are ``moved`` to the right."""
+        lines: list[str] = []
+        for tile in self.tiles.values():
+            lines.append(f"{tile.x.name} = first_x{moved} - {tile.reach.left}".replace("- -", "+ "))
+            lines.append(f"{tile.y.name} = first_y - {tile.reach.up}".replace("- -", "+ "))
+        return lines
+
+    def _inner_test(self) -> str:
+        """Whether all that near accesses read, and all tiles, are inside of the images."""
+        (tile_x, tile_y), first = self.group.tile, self.group.stored[0]
+        images = [*self.reaches]
+        assert first in images
+        left = max(self.reaches[image].left for image in images)
+        up = max(self.reaches[image].up for image in images)
+        last_x = smallest(*(image.width - (tile_x + self.reaches[image].right) for image in images))
+        last_y = smallest(*(image.height - (tile_y + self.reaches[image].down) for image in images))
+        x = self.use(self.arguments.integer("inner_x", last_x))
+        y = self.use(self.arguments.integer("inner_y", last_y))
+        return f"first_x >= {left} and first_x <= {x} and first_y >= {up} and first_y <= {y}"
+
+    def _has_inner_version(self) -> bool:
+        """Whether some block does more than guard its stores."""
+        accesses = [(access, node) for node in self.group.nodes for access in node.accesses if node in self.reaches]
+        near = [(access, node) for access, node in accesses if window_of(access, node, self.options) is not None]
+        return bool(self.tiles) or any(any(checks_of(access, node, self.options)) for access, node in near)
+
+    def made(self, name: str) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
+        """The kernel called ``name``, with its arguments."""
+        group = self.group
+        lines = self.team.lines(group.tile)
+        lines += [f"thread = {self.team.thread}"] if self.tiles else []
+        lines += [f"team = {self.team.number}"] if self.tiles and self.team.teams > 1 else []
+        for tile in self.tiles.values():
+            lines += self._allocate(tile)
+        checked = self.checked_version()
+        if self._has_inner_version():
+            lines += [f"if {self._inner_test()}:", *(f"    {line}" for line in self.inner_version())]
+            lines += ["else:", *(f"    {line}" for line in checked)]
+        else:
+            lines += checked
+        params = list(self.params)
+        head = f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:"
+        text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
+        kernel = kernel_from_text(text, self._names(params), file=f"<{name}>", arithmetic=self.options.arithmetic)
+        return kernel, self.arguments.of(params)
+
+    def _allocate(self, tile: Tile) -> list[str]:
+        """The array of a tile in shared memory. Each team has its own part."""
+        word, size, array = tile.node.pixel.name, tile.width * tile.height, tile.array.name
+        if self.team.teams == 1:
+            return [f"{array} = shared({word}, {size})"]
+        whole = self.arguments.reserved(f"{array}s")
+        return [f"{whole} = shared({word}, {size * self.team.teams})", f"{array} = {whole} + team * {size}"]
+
+    def _names(self, params: Sequence[Param]) -> dict[str, object]:
+        pixels = [Param(tile.array.name, t.Pointer(tile.node.pixel)) for tile in self.tiles.values()]
+        return {
+            **words_of(self.group.stored[0].pixel, [*params, *pixels]),
+            **{name: function.function for name, function in self.functions.items()},
+            "shared": shared,
+            "syncthreads": syncthreads,
+            "syncwarp": syncwarp,
+            "unroll": unroll,
+            **self.words(),
+        }
+
+    def words(self) -> dict[str, object]:
+        """Further words that the text of the kernel mentions."""
+        return {}

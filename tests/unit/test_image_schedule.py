@@ -1,0 +1,219 @@
+"""Schedules: what a kernel does, cost functions, searches, names and files, tuning."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ptxmotion.dsl import DslError, f32
+from ptxmotion.dsl.image import Accessor, Boundary, Graph, Image, Window, local, pipeline, point
+from ptxmotion.dsl.image.fusion.partition import exhaustive
+from ptxmotion.dsl.image.groups import Group, Plan, separate
+from ptxmotion.dsl.image.lowered import Options
+from ptxmotion.dsl.image.schedule import dynamic
+from ptxmotion.dsl.image.schedule.auto import SCHEDULES, candidates, scheduled
+from ptxmotion.dsl.image.schedule.costs import Model, model_here
+from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
+from ptxmotion.dsl.image.schedule.greedy import greedy_plan
+from ptxmotion.dsl.image.schedule.shapes import SHAPES, Shape, shapes
+from ptxmotion.dsl.image.schedule.tuning import tune
+from ptxmotion.dsl.image.schedule.work import Members, work_of
+from ptxmotion.emulator.backend import EmulatorBackend
+
+CLAMP = Boundary.CLAMP
+
+
+@local((3, 1))
+def across(src: Window[f32]) -> f32:
+    return src[-1, 0] + src[0, 0] + src[1, 0]
+
+
+@local((1, 3))
+def down(src: Window[f32]) -> f32:
+    return src[0, -1] + src[0, 0] + src[0, 1]
+
+
+@local((3, 3))
+def box(src: Window[f32]) -> f32:
+    total: f32 = 0.0
+    for dy in range(-1, 2):
+        for dx in range(-1, 2):
+            total += src[dx, dy]
+    return total
+
+
+@point
+def product(a: f32, b: f32) -> f32:
+    return a * b
+
+
+@pipeline
+def blur(src: Image[f32]) -> Image[f32]:
+    return down(Accessor(across(Accessor(src, CLAMP)), CLAMP))
+
+
+@pipeline
+def corners(src: Image[f32]) -> Image[f32]:
+    x, y = across(Accessor(src, CLAMP)), down(Accessor(src, CLAMP))
+    return product(box(Accessor(product(x, x), CLAMP)), box(Accessor(product(y, y), CLAMP)))
+
+
+def work(graph: Graph, shape: Shape, *tiled: str) -> Any:
+    members = Members(graph, graph.nodes, Options())
+    group = members.with_(frozenset(node for node in graph.nodes if node.name in tiled), shape)
+    assert members.is_legal(group)
+    return work_of(members, group)
+
+
+# --- work ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_kernel_does() -> None:
+    graph = blur.graph(1024, 1024)
+    # A thread reads 3 x 3 pixels for one of the result, and 3 x 6 for four.
+    assert work(graph, Shape("block", (32, 8), (1, 1))).loads == 9
+    assert work(graph, Shape("block", (32, 8), (1, 4))).loads == 18 / 4
+    # A tile of 32 x 10 pixels: 2 rounds of 256 threads, each with 3 loads; 3 reads for a pixel of the result.
+    tiled = work(graph, Shape("block", (32, 8), (1, 1)), "across")
+    assert (tiled.loads, tiled.reads, tiled.filled, tiled.waits) == (6, 3, 2, 1)
+    assert tiled.shared == 4 * 32 * 10
+    assert tiled.overlap == pytest.approx(10 / 8 - 1)
+    # A warp has a tile of 32 x 4 pixels, with two rows more, and a block has four of them.
+    warp = work(graph, Shape("warp", (32, 4), (1, 4)), "across")
+    assert (warp.shared, warp.filled, warp.reads) == (4 * 4 * 32 * 6, 6 / 4, 6 / 4)
+    # In registers, no pixel of the tile is in shared memory, and all pixels are those of the same lane.
+    hybrid = work(graph, Shape("hybrid", (32, 4), (1, 4), 1), "across")
+    assert (hybrid.filled, hybrid.reads, hybrid.loads) == (0, 0, 18 / 4)
+
+
+def test_shapes_are_those_that_are_legal() -> None:
+    graph = corners.graph(256, 256)
+    members = Members(graph, graph.nodes, Options())
+    found = list(shapes(members))
+    assert {group.kind for group in found} == {"block", "warp", "hybrid"}
+    assert all(not list(group.problems(Options())) for group in found)
+    every = [members.with_(tiled, shape) for tiled in {group.tiled for group in found} for shape in SHAPES]
+    legal = [group for group in every if not list(group.problems(Options())) and (group.tiled or group.kind == "block")]
+    assert {str(group) for group in found} == {str(group) for group in legal}
+
+
+# --- searches -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["time", "paper"])
+def test_dynamic_programming_finds_the_best_partition(name: str) -> None:
+    graph = corners.graph(512, 512)
+    chooser = Chooser(graph, Options(), model_here(name, Path("none")))
+    plan, cost = dynamic_plan(chooser)
+    plan.check(Options())
+    best = exhaustive(dynamic._problem(chooser))  # pyright: ignore[reportPrivateUsage]
+    assert cost == pytest.approx(chooser.plan(best)[1])
+
+
+def test_a_graph_with_too_many_sets_is_searched_like_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = corners.graph(512, 512)
+    chooser = Chooser(graph, Options(), model_here("time", Path("none")))
+    _, cost = dynamic_plan(chooser)
+    monkeypatch.setattr(dynamic, "MOST_SETS", 2)
+    plan, other = dynamic_plan(chooser)
+    plan.check(Options())
+    assert other >= cost * 0.999
+
+
+def test_greedy_grouping_inlines_what_is_read_pixel_by_pixel() -> None:
+    graph = corners.graph(2048, 2048)
+    plan = greedy_plan(graph, Options())
+    plan.check(Options())
+    assert all(node.operator.kind == "local" for group in plan.groups for node in group.tiled)
+    assert len(plan.groups) < len(graph.nodes)
+    for group in plan.groups:
+        assert group.block[0] * group.block[1] % 32 == 0 and group.kind == "block"
+
+
+def test_candidates_are_sorted_and_auto_is_the_first() -> None:
+    graph = blur.graph(256, 256)
+    found = candidates(graph, Options())
+    times = [each.microseconds for each in found]
+    assert times == sorted(times) and len(found) == len(SCHEDULES) - 1
+    assert scheduled(graph, Options(), "auto") == found[0].plan
+
+
+# --- names and files ----------------------------------------------------------------------------------------------
+
+
+def test_a_pipeline_is_compiled_by_a_schedule() -> None:
+    image = np.random.default_rng(0).random((21, 130), np.float32)
+    expected: Any = blur(image, backend=EmulatorBackend())
+    graph = blur.graph(130, 21)
+    by_hand = Plan(graph, (Group(graph, graph.nodes, frozenset(graph.nodes[:1]), (32, 2), (2, 4), "hybrid", 1),))
+    for schedule in ("auto", "greedy", by_hand, by_hand.to_json()):
+        compiled = blur.compile((21, 130), schedule=schedule)
+        assert np.array_equal(compiled(image, backend=EmulatorBackend()), expected)
+    assert "1 of 2 columns in registers" in str(compiled.lowered)  # pyright: ignore[reportPossiblyUnboundVariable]
+    with pytest.raises(DslError, match="leave out lowering='isp'"):
+        blur.compile((21, 130), schedule="auto", lowering="isp")
+    with pytest.raises(DslError, match="no schedule 'atuo' \\(did you mean 'auto'"):
+        blur.compile((21, 130), schedule="atuo")
+    with pytest.raises(DslError, match="a plan of blur has no 'acros'"):
+        blur.compile((21, 130), schedule=by_hand.to_json().replace('"across"', '"acros"', 1))
+
+
+def test_weights_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "weights.json"
+    assert model_here("paper", path).machine == "an H200"
+    paper = model_here("paper", path)
+    document = {"machine": "another GPU", "paper": dict.fromkeys(paper.names, 2)}
+    path.write_text(json.dumps(document))
+    made = model_here("paper", path)
+    assert made.machine == "another GPU" and set(made.weights) == {2.0}
+    assert "another GPU" in str(made)
+    for wrong in ("{", "[]", "{}", json.dumps({**document, "paper": dict.fromkeys(paper.names, -1)})):
+        path.write_text(wrong)
+        with pytest.raises(DslError, match="fit them again, or delete the file"):
+            model_here("paper", path)
+
+
+def test_a_model_is_a_weighted_sum() -> None:
+    graph = blur.graph(1000, 1000)
+    made = work(graph, Shape("block", (32, 8), (1, 1)))
+    first, second = (Model("m", ("a",), lambda _: (2.0,), (weight,), "") for weight in (0.0, 3.0))
+    assert second(made) - first(made) == pytest.approx(6)
+
+
+# --- tuning -------------------------------------------------------------------------------------------------------
+
+
+class Fake:
+    """Times plans by the tallest tile of their groups: the taller, the faster."""
+
+    def __init__(self) -> None:
+        self.compiled: list[str] = []
+        self.measured: list[str] = []
+
+    def compile(self, plans: Sequence[Plan]) -> None:
+        self.compiled += [plan.to_json() for plan in plans]
+
+    def microseconds(self, plan: Plan) -> float:
+        self.measured.append(plan.to_json())
+        assert self.measured[-1] in self.compiled
+        return 100.0 * len(plan.groups) - max(group.tile[1] for group in plan.groups)
+
+
+def test_tuning_measures_each_plan_once_and_keeps_the_fastest() -> None:
+    graph, fake, lines = blur.graph(512, 512), Fake(), list[str]()
+    tuned = tune(graph, Options(), fake, 1000, lines.append)
+    assert len(set(fake.measured)) == len(fake.measured) == len(tuned.times)
+    assert tuned.microseconds == min(tuned.times.values()) == tuned.times[tuned.plan.to_json()]
+    members = Members(graph, graph.nodes, Options())
+    tallest = max(group.tile[1] for group in shapes(members))
+    assert len(tuned.plan.groups) == 1 and tuned.plan.groups[0].tile[1] == tallest
+    assert lines[-1].startswith(f"{len(tuned.times)} schedules, best {tuned.microseconds:.2f} us")
+
+
+def test_tuning_without_time_measures_one_plan() -> None:
+    graph, fake = blur.graph(512, 512), Fake()
+    tuned = tune(graph, Options(), fake, 0, lambda _: None)
+    assert len(tuned.times) == 1
+    assert separate(graph).graph is tuned.plan.graph
