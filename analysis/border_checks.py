@@ -72,7 +72,7 @@ def is_candidate(instr: Instr) -> bool:
 
 @dataclass(slots=True)
 class Checks:
-    """The checks of one kernel under the outcomes that ``forms`` know.
+    """The checks of one kernel under the outcomes in ``forms``.
 
     ``radii``: the parameters that are a radius. ``uppers``: by how much coordinates exceed their upper bounds, without
     constants, in the checks that are decided."""

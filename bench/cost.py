@@ -6,9 +6,10 @@
 Of the files up to ``--most`` bytes, every ``--every``-th is taken, in the order of their paths; of the larger ones
 ``--large``, evenly by size. ``--whole`` takes all files, or every ``--every``-th if that is given. All figures are CPU
 seconds, our own and those of the ptxas processes that the gate starts, from the text of a file to the text of the
-result: parsing, verifying, passes, gate, printing. The start of Python and imports are not included (`make bench`
-measures them). Files that ptxas or the verifier refuses are left out. Ratios are of sums from one run: the time of a
-level is divided by the time of ptxas for the same files in the same process. ``--repeat`` takes the fastest of several.
+result: parsing, verifying, passes, gate, printing; the garbage collector runs as rarely as in `opt`. The start of
+Python and imports are not included (`make bench` measures them). Files that ptxas or the verifier refuses are left out.
+Ratios are of sums from one run: the time of a level is divided by the time of ptxas for the same files in the same
+process. ``--repeat`` takes the fastest of several.
 
 With ``--save`` the figures of each file are appended to a table as they are measured. A file that is in the table is
 not measured again: a long run continues where it was stopped, or where ``--seconds`` of CPU time were used up. The
@@ -27,6 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from ptxmotion.cli import collect_garbage_rarely
 from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.judges import Assembled
 from ptxmotion.ptx import PtxError, load, print_module
@@ -49,6 +51,7 @@ Row: TypeAlias = dict[str, float]
 def main() -> int:
     """Measure, print, and return the exit code: 1 where a limit is not kept."""
     arguments = _arguments()
+    collect_garbage_rarely()
     levels: list[str] = arguments.level or ["O2"]
     arms = ARMS[:1] if arguments.ungated else ARMS
     table = _Table(arguments.save, ["ptxas", *(f"{level} {arm}" for level in levels for arm in arms)])

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from .outcome import guarded
 
-__all__ = ["main"]
+__all__ = ["collect_garbage_rarely", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,12 +30,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     cse...
     """
     if argv is None:
-        _collect_garbage_rarely()
+        collect_garbage_rarely()
     arguments = list(sys.argv[1:] if argv is None else argv)
     return guarded(arguments, _run)
 
 
-def _collect_garbage_rarely() -> None:
+def collect_garbage_rarely() -> None:
     """Let the garbage collector run after 50,000 new objects instead of 700.
 
     Parsing and analyses make many objects that live long, and few reference cycles. With the default threshold,

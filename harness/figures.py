@@ -8,8 +8,8 @@ variants of a kernel differ in small ways that do not matter, such as one regist
 here; between two runs of the same variant (`compare`) they have none.
 
 The estimate is that of the gate's model (`cost.Figures.full`): cycles per warp on a full multiprocessor, times the
-warps that were launched, summed over the kernels. It assumes how often loops run, and knows no memory bandwidth. It
-never decides a verdict.
+warps that were launched, summed over the kernels. It assumes how often loops run, and ignores the bandwidth of memory.
+It never decides a verdict.
 
 Requires: arms with the figures of the cubin, the counts of the emulator, or both. Guarantees: the result depends on the
 arms only, so that an audit can compute it again. Refuses: `ValueError` for a malformed threshold.

@@ -66,7 +66,7 @@ def environment(library: str, folder: str) -> dict[str, str]:
 def _of_triton(given: Mapping[str, str]) -> dict[str, str]:
     """The variables for Triton, and so for torch.compile, which run ptxas themselves. What the user has set stays.
 
-    Triton's cache does not know the settings of the optimizer, so the kernels get a cache of their own.
+    The keys of Triton's cache do not contain the settings of the optimizer, so the kernels get a cache of their own.
     """
     ptxas = _own_program("ptxmotion-ptxas")
     if ptxas is None or any(name in given for name in _TRITON):

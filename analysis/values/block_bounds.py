@@ -62,7 +62,7 @@ class Needs:
 
 class BlockBounds:
     """The conditions of one kernel. ``widths``: by name of a parameter's atom, the bits of its widest load. ``forms``
-    know the tests of loops."""
+    has the conditions of loops."""
 
     def __init__(self, facts: Facts, forms: InteriorForms | None = None) -> None:
         self.forms = forms

@@ -302,7 +302,7 @@ def reference(data: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     around = data["neighbours"].reshape(FACES, count)
     normals = data["normals"].reshape(3, FACES, count).transpose(1, 2, 0).astype(np.float64)
     is_wing, is_far = around == -1, around == -2
-    # The far field is one more element. Beside the wing is the element itself, until its flux is replaced.
+    # The far field is one more element. At the wing, an element counts as its own neighbour; its flux is replaced.
     other = np.where(is_far, count, np.where(is_wing, np.arange(count), around))
     viscosity = np.where(is_far | is_wing, 0, 0.1 * np.linalg.norm(normals, axis=2))
     far = np.array([GAMMA, GAMMA * MACH, 0, 0, GAMMA * MACH**2 / 2 + 1 / (GAMMA - 1)])

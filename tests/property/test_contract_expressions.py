@@ -82,7 +82,7 @@ def python_value(expression: Expression, launch: Launch) -> int:
 
 
 class Pointer(int):
-    """An argument that knows its number."""
+    """An argument with its number."""
 
     index: int
 

@@ -47,7 +47,7 @@ def driver_of(launch: Launch) -> FakeDriver:
 
 @given(make.conditions, make.launches())
 def test_conditions(condition: Condition, launch: Launch) -> None:
-    """Also against `contract.holds`, which knows nothing of machines."""
+    """Also against `contract.holds`, which does not depend on the machine."""
     extents = {index: each for index, each in launch.extents.items() if each is not None and each.end < 2**64}
     block = (launch.block[0], 1, 1)
     launch = Launch(launch.arguments, launch.grid, block, 0, extents)

@@ -14,7 +14,7 @@ from random_contraction import constant_of, contraction_kernel, sums_in
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 #: The kernels of a share are in one module. Their constants must be different after they are rounded in machine code.
-FIXED, SHARE = 100, 25
+FIXED, SHARE = 75, 25
 LISTS = ("cse", "O1", "scm:min_cost=0", "sscm:min_cost=0", "spre:min_cost=0", "ssrqp", "deadstores,dce", "O3")
 
 

@@ -33,7 +33,7 @@ CHECK_LISTS = (
 #: A pass over one of these kernels takes less than 0.1 s.
 SECONDS = 20.0
 SHARE = 20
-FIXED = 160
+FIXED = 120
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

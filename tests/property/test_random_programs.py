@@ -1,5 +1,5 @@
-"""Random programs have their guarantees: they are read and assembled, they end, and have no race, fault or unset
-register."""
+"""What the generator of random programs guarantees: they can be parsed and assembled, they end, and they have no race,
+fault or unset register."""
 
 from collections import Counter
 

@@ -61,7 +61,7 @@ SIZES = (5, 12, 20, 20, 35, 35, 60, 90)
 ISSUES = sorted((Path(__file__).parents[1] / "ptx").glob("issue_*.ptx"))
 
 #: Programs without --fuzz-n, and programs in one test case.
-FIXED = 32
+FIXED = 24
 SHARE = 8
 
 

@@ -147,7 +147,7 @@ def fatbin(content: bytes, flags: int = 0x11, *, size: int | None = None, packed
 
 @needs_nvcc
 def test_optimized_ptx_is_written_beside(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """The same as `opt -O3` writes, and a message instead for PTX that does not change."""
+    """`extract` writes the same as `opt -O3`; for PTX that does not change, it prints a message."""
     unchanged = ".version 8.0\n.target sm_90\n.address_size 64\n.entry k() { ret; }\n"
     (tmp_path / "a.fatbin").write_bytes(fatbin(DIVISION_AGAIN.encode()) + fatbin(unchanged.encode()))
     out = tmp_path / "out"

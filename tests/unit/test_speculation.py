@@ -74,7 +74,7 @@ LOAD = "ld.global.u32 %r9, [%rd3];"
          "proven"),
         ("ld.global.u32 %r8, [%rd3]; st.global.u32 [%rd3+8], %r1; @%p1 bra A; ret; A: ld.global.u32 %r9, [%rd3+12];",
          "guarded @%p1"),
-        # A way that leaves, traps, waits, calls what nobody knows, or turns for ever, never comes there.
+        # A path that returns, traps, waits, calls an unknown function, or loops endlessly does not reach this point.
         (f"@%p1 bra A; @%p2 exit; A: {LOAD} ret;", "guarded @%p1"),
         (f"@%p1 bra A; trap; A: {LOAD} ret;", "guarded @%p1"),
         (f"@%p1 bra A; bar.sync 0; A: {LOAD} ret;", "guarded @%p1"),
