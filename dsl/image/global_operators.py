@@ -50,6 +50,8 @@ __all__ = [
 BLOCK = 256
 #: Words that a thread loads before it combines them.
 UNROLL = 4
+#: The most blocks for each lane where one warp combines their values; more are combined by a whole block.
+FEW = 8
 #: The blocks that a multiprocessor holds at the same time.
 MOST_RESIDENT = 8
 #: The most blocks of a launch: those that 132 multiprocessors hold. The number does not depend on the machine, because
@@ -252,6 +254,7 @@ class Words:
             "REDUCE_WARPS": BLOCK // 32,
             "REDUCE_STEPS": (BLOCK // 32).bit_length() - 1,
             "REDUCE_SHARE": -(-MOST_BLOCKS // BLOCK),
+            "REDUCE_FEW": FEW,
         }
 
     def blocks(self, pixels: int) -> int:

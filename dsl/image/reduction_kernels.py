@@ -79,6 +79,8 @@ REDUCE_WARPS = 8
 REDUCE_STEPS = 3
 #: The most blocks for each thread of a block.
 REDUCE_SHARE = 5
+#: The most blocks for each lane where one warp combines them.
+REDUCE_FEW = 8
 #: The alignment of words: 1 if words are pixels.
 REDUCE_ALIGN = 16
 #: Whether words are loaded instead of single pixels.
@@ -166,6 +168,28 @@ def reduce_block(value: REDUCE_VALUE, turn: i32) -> REDUCE_VALUE:
 
 
 @device(inline=True)
+def reduce_few(
+    lane: i32,
+    blocks: i32,
+    pixels: i32,
+    partial: ptr[REDUCE_VALUE],
+    counter: ptr[u32],
+    result: ptr[REDUCE_RESULT],
+) -> None:
+    """Combine the values of at most ``32 * REDUCE_FEW`` blocks with one warp, which needs no barrier."""
+    total = REDUCE_identity()
+    first = lane * REDUCE_FEW
+    for i in unroll(range(REDUCE_FEW)):
+        if first + i < blocks:
+            total = REDUCE_combine(total, partial[first + i])
+    for step in unroll(range(5)):
+        total = REDUCE_combine(total, REDUCE_move(total, 1 << step))
+    if lane == 0:
+        counter[0] = 0
+        result[0] = REDUCE_finish(total, pixels)
+
+
+@device(inline=True)
 def reduce_grid(
     value: REDUCE_VALUE,
     turn: i32,
@@ -190,6 +214,10 @@ def reduce_grid(
         last[0] = i32(atomic_add_acq_rel(counter, 1) == gridDim.x - 1)
     syncthreads()
     if last[0] == 0:
+        return
+    if blocks <= 32 * REDUCE_FEW:
+        if thread < 32:
+            reduce_few(thread, blocks, pixels, partial, counter, result)
         return
     total = REDUCE_identity()
     first = thread * REDUCE_SHARE
@@ -259,12 +287,13 @@ def reduce_in_strides(
             for u in unroll(range(REDUCE_UNROLL)):
                 total = add_word(total, chunk[u])
             at += step
-        for u in unroll(range(REDUCE_UNROLL)):
-            if at + u * REDUCE_BLOCK < whole:
-                chunk[u] = words[at + u * REDUCE_BLOCK]
-        for u in unroll(range(REDUCE_UNROLL)):
-            if at + u * REDUCE_BLOCK < whole:
-                total = add_word(total, chunk[u])
+        if at < whole:
+            for u in unroll(range(REDUCE_UNROLL)):
+                if at + u * REDUCE_BLOCK < whole:
+                    chunk[u] = words[at + u * REDUCE_BLOCK]
+            for u in unroll(range(REDUCE_UNROLL)):
+                if at + u * REDUCE_BLOCK < whole:
+                    total = add_word(total, chunk[u])
     else:
         while at < whole:
             for u in range(REDUCE_UNROLL):

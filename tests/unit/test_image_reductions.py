@@ -9,9 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from ptxmotion.dsl import DslError, device, f32, float2, float3, i32, i64, struct, u8, u16, u32, uchar4
 from ptxmotion.dsl import types as t
-from ptxmotion.dsl.image import LOWERINGS, Image, lower, pipeline, point
+from ptxmotion.dsl.image import LOWERINGS, Image, global_operators, lower, pipeline, point
 from ptxmotion.dsl.image.global_operators import (
     BLOCK,
+    FEW,
     MOST_BLOCKS,
     UNROLL,
     Histogram,
@@ -137,8 +138,8 @@ def block_of(values: NDArray[Any]) -> Any:
     return tree(np.array([tree(warp) for warp in values.reshape(-1, 32)], values.dtype))
 
 
-def documented_sum(image: NDArray[np.float32]) -> np.float32:
-    """The sum in the documented order, written again with NumPy."""
+def documented_sum(image: NDArray[np.float32], few: int = FEW) -> np.float32:
+    """The sum in the documented order, written again with NumPy. ``few``: the most blocks for each lane of one warp."""
     per, tile = 4, BLOCK * UNROLL
     grid = Words.of(t.F32).blocks(len(image))
     whole = len(image) // per
@@ -155,15 +156,15 @@ def documented_sum(image: NDArray[np.float32]) -> np.float32:
         partial[block] = block_of(threads)
     if grid == 1:
         return partial[0]
-    share = -(-MOST_BLOCKS // BLOCK)
-    threads = np.zeros(BLOCK, np.float32)
-    for thread in range(BLOCK):
+    count, share = (32, few) if grid <= 32 * few else (BLOCK, -(-MOST_BLOCKS // BLOCK))
+    threads = np.zeros(count, np.float32)
+    for thread in range(count):
         for value in partial[thread * share : thread * share + share]:
             threads[thread] += value
-    return block_of(threads)
+    return tree(threads) if count == 32 else block_of(threads)
 
 
-@pytest.mark.parametrize("count", [1, 30, 4096, 4099, 20001])
+@pytest.mark.parametrize("count", [1, 30, 4096, 4099, 20001, 45003])
 def test_float_sums_have_the_documented_order(count: int) -> None:
     """With and without vector loads, at any address."""
     image = pixels_of(np.float32, count + 1)
@@ -173,10 +174,20 @@ def test_float_sums_have_the_documented_order(count: int) -> None:
     assert run(total(f32), image[1:], f32, vectors=False)[0].tobytes() == expected
 
 
-def test_the_order_matters_for_this_image() -> None:
-    """Otherwise the test above would not notice another order."""
+def test_the_values_of_many_blocks_are_combined_by_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(global_operators, "FEW", 1)
+    image = pixels_of(np.float32, 4096 * 37)
+    assert run(total(f32), image, f32)[0].tobytes() == documented_sum(image, 1).tobytes()
+    monkeypatch.setattr(global_operators, "FEW", 2)
+    assert run(total(f32), image, f32)[0].tobytes() == documented_sum(image, 2).tobytes()
+
+
+def test_the_order_matters_for_these_images() -> None:
+    """Otherwise the tests above would not notice another order."""
     image = pixels_of(np.float32, 20001)
     assert documented_sum(image) != documented_sum(image[::-1].copy())
+    image = pixels_of(np.float32, 4096 * 37)
+    assert documented_sum(image, 1) != documented_sum(image, 2)
 
 
 @pytest.mark.parametrize("skip", [0, 5])
