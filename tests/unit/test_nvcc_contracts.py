@@ -228,6 +228,8 @@ def test_settings_of_the_program(build: Build) -> None:
         "ptxmotion: kernel _Z4sumsPKfPfi",
         "  _Z4sumsPKfPfi__ptxmotion_1: taken 1, a condition is false 1",
         "  _Z4sumsPKfPfi__ptxmotion_1: a condition is false 1",
+        "  _Z4sumsPKfPfi__ptxmotion_2: a condition is false 1",
+        "  _Z4sumsPKfPfi__ptxmotion_2: a condition is false 1",
         "  _Z4sumsPKfPfi: taken 1",
     ]
     assert "'no-such'" in build.outcome(PTXMOTION_LAUNCH="no-such").stderr
