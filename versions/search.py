@@ -34,6 +34,7 @@ from ..contract.expressions import Expression
 from ..contract.parsing import parse
 from ..cost import Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
+from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
 from .alignment import aligned_promise, alignment_conditions, needed_alignments
@@ -170,7 +171,7 @@ class VersionSearch:
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
         everything = aligned_promise(promise_of(name, pairs), given, pointers)
         before = disjoint[0].kernel if disjoint else self._module.kernel(name)
-        if not everything.aligned or not self._has_vectors(name, everything):
+        if not everything.aligned or not _has_similar_loads(given) or not self._has_vectors(name, everything):
             return None
         promise = needed_alignments(everything, partial(transformed, self._transform, self._module, given))
         kernel = self._optimized([name], promise, self._transform.passes)[name]
@@ -267,6 +268,16 @@ class VersionSearch:
             return "same", "", None
         warps = _preferred(before, after, hoists=hoists)
         return ("not-better", "", None) if warps == 0 else ("", gain(before, after), warps)
+
+
+def _has_similar_loads(kernel: Kernel) -> bool:
+    """Whether two loads of the kernel have the same opcode, as those that become one vector load."""
+    texts = [
+        instr.form.text
+        for instr in kernel.instructions()
+        if instr.form.operation is Operation.LOAD and instr.form.space != "param" and instr.form.lanes == 1
+    ]
+    return len(set(texts)) < len(texts)
 
 
 def _preferred(before: Figures, after: Figures, *, hoists: bool) -> int | None:

@@ -47,7 +47,7 @@ def test_no_driver() -> None:
         (GOOD[:40], "no contract"),
         (GOOD + b"\0", "no contract"),
         (b"PTXMCX" + GOOD[6:], "no contract"),
-        (GOOD[:6] + b"\2\0" + GOOD[8:], "a version that this library does not read"),
+        (GOOD[:6] + b"\3\0" + GOOD[8:], "a version that this library does not read"),
     ],
 )
 def test_bytes_that_are_no_contract(raw: bytes, message: str) -> None:

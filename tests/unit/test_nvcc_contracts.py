@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from nvcc_builds import LIBRARIES, environment, needs_nvcc, ours, plain
 from ptxmotion.compiler.launch_archive import launch_archive, link_options
+from ptxmotion.contract.bytecode import BYTECODE_VERSION, MAGIC
 
 pytestmark = [needs_nvcc, pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")]
 
@@ -241,6 +242,8 @@ def test_settings_of_the_program(build: Build) -> None:
         "ptxmotion: kernel _Z4sumsPKfPfi",
         "  _Z4sumsPKfPfi__ptxmotion_1: taken 1, a condition is false 1",
         "  _Z4sumsPKfPfi__ptxmotion_1: a condition is false 1",
+        "  _Z4sumsPKfPfi__ptxmotion_2: a condition is false 1",
+        "  _Z4sumsPKfPfi__ptxmotion_2: a condition is false 1",
         "  _Z4sumsPKfPfi: taken 1",
     ]
     assert "'no-such'" in build.outcome(PTXMOTION_LAUNCH="no-such").stderr
@@ -428,7 +431,7 @@ def test_damaged_contracts(build: Build) -> None:
     build.write("a.cu", program(TWO_LAUNCHES))
     build.nvcc("a.cu", "-o", "program", *build.link)
     data = (build.folder / "program").read_bytes()
-    start = data.index(b"PTXMCT\1\0")
+    start = data.index(MAGIC + BYTECODE_VERSION.to_bytes(2, "little"))
     for offset, damage in ((0, b"XXXX"), (8, b"\xff\xff\xff\xff"), (48, b"\xff\xff"), (66, b"\xff" * 8)):
         at = start + offset
         (build.folder / "program").write_bytes(data[:at] + damage + data[at + len(damage) :])
