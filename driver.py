@@ -18,7 +18,7 @@ does not change the code of its argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ from .transforms.remarks import Remark, Remarks
 from .work_times import WorkTimes
 
 if TYPE_CHECKING:
-    from .analysis.memory.alias import Promise
+    from .analysis.memory.alias import Promise, RecordingPromise
     from .analysis.profile import Profile
     from .contract import Contract
     from .transforms.gate.judge import Judge
@@ -138,9 +138,10 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
         raise ValueError("a contract needs neither a promise nor a limit of rewrites")
     chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
     judge, warnings = _judge(policy, passes, module.version)
+    recording = _recording_promise() if policy.contract else None
     transform = KernelTransform(
         chosen,
-        policy.promise,
+        recording or policy.promise,
         policy.profile,
         policy.verify_each,
         policy.observer,
@@ -152,19 +153,30 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     given = {kernel.name: untouched_copy(kernel) for kernel in kernels if kernel.is_entry} if policy.contract else {}
     changed = optimize_module(module, kernels, transform, judge, log) if chosen else []
     times = judge.times if isinstance(judge, TimesItsWork) else WorkTimes()
-    contract = _add_versions(module, given, transform, judge, log, policy.version_suffix) if policy.contract else None
+    contract = None
+    if recording is not None:
+        asked = {kernel for kernel, _, _ in recording.asked}
+        contract = _add_versions(module, given, transform.called_for - asked, transform, judge, log, policy)
     return Result(module, tuple(changed), log, transform.timings, tuple(warnings), times, contract)
+
+
+def _recording_promise() -> RecordingPromise:
+    from .analysis.memory.alias import RecordingPromise
+
+    return RecordingPromise()
 
 
 def _add_versions(
     module: Module,
     given: Mapping[str, Kernel],
+    independent: Set[str],
     transform: KernelTransform,
     judge: Judge | None,
     log: Remarks,
-    suffix: str,
+    policy: Policy,
 ) -> Contract:
-    """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract."""
+    """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract. The passes
+    have asked nothing about the buffers of the ``independent`` ones."""
     from .versions.module import contract_of, put_versions
     from .versions.search import FEW_WARPS, HOISTING, VersionSearch
 
@@ -179,8 +191,8 @@ def _add_versions(
             optimize_module(scratch, kernels, restricted, few, Remarks(scratch), lambda: not assumed.is_empty)
 
     hoisting = passes_of(HOISTING) if transform.passes else []
-    outcomes = VersionSearch(module, given, transform, judge, optimized, hoisting).find()
-    return contract_of(module, put_versions(module, outcomes, log, suffix))
+    outcomes = VersionSearch(module, given, independent, transform, judge, optimized, hoisting).find()
+    return contract_of(module, put_versions(module, outcomes, log, policy.version_suffix))
 
 
 def _copy(module: Module) -> Module:

@@ -13,17 +13,16 @@ Refuses: with `OSError`, a folder that cannot be read.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from ..ptx import Module, PtxError, load, parse, print_module
 from ..python_child import process_pool
+from .elf import NO_BITS, sections_of
 from .tools import PtxasError, ToolTimeout, arch_for, assemble_whole_or_relocatable, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
@@ -184,15 +183,11 @@ def _assemble(text: str, arch: str) -> tuple[dict[str, bytes] | None, str]:
 
 def sections(cubin: bytes) -> dict[str, bytes]:
     """By name: the contents of the sections of a cubin with code, constants and initialised data."""
-    from elftools.elf.elffile import ELFFile
-
-    contents: dict[str, bytes] = {}
-    elf: Any = ELFFile(io.BytesIO(cubin))
-    for section in elf.iter_sections():
-        name = str(section.name)
-        if name.startswith(_LOADED):
-            contents[name] = bytes(section.data())
-    return contents
+    loaded = [section for section in sections_of(cubin, 0, len(cubin)) if section.name.startswith(_LOADED)]
+    return {
+        each.name: bytes(each.size) if each.kind == NO_BITS else cubin[each.start : each.start + each.size]
+        for each in loaded
+    }
 
 
 def _different(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:

@@ -90,9 +90,12 @@ class KernelTransform:
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
     #: Whether ``float_code`` has refused to read some machine code, so that another run may have another result.
     was_refused: bool = field(default=False, init=False)
+    #: The names of the kernels for which the transform was called.
+    called_for: set[str] = field(default_factory=set[str], init=False)
 
     def __call__(self, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
         """Transform ``kernel`` of ``module`` in place; whether anything changed. Raises `PassFailed`."""
+        self.called_for.add(kernel.name)
         reads_code = self.float_code is not None and kernel.has_scopes and may_contract(kernel)
         with_scopes = untouched_copy(kernel) if reads_code else None
         flatten_scopes(kernel)
@@ -117,7 +120,7 @@ class KernelTransform:
             return None
         promise, profile = self.promise, self.profile
         promised = None
-        if promise is not None:
+        if promise is not None and promise.text != "conservative":
             promised = (
                 promise.everything,
                 sorted(promise.kernels),

@@ -9,10 +9,10 @@ same kernel as under the promise for all pairs. So whoever checks these pairs ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..analysis.memory.alias import Promise
+from ..analysis.memory.alias import Promise, RecordingPromise
 from ..ptx import Kernel, Module, print_kernel
 from ..transforms.remarks import Remarks
 
@@ -28,19 +28,6 @@ Pair = tuple[str, str]
 MOST_TRIALS = 24
 
 
-@dataclass(frozen=True)
-class _RecordingPromise(Promise):
-    """A promise that records in ``used`` each pair for which it was used."""
-
-    used: set[Pair] = field(default_factory=set[Pair], compare=False)
-
-    def are_disjoint(self, kernel: str, param: str, other: str) -> bool:
-        is_promised = super().are_disjoint(kernel, param, other)
-        if is_promised:
-            self.used.add((min(param, other), max(param, other)))
-        return is_promised
-
-
 def promise_of(kernel: str, pairs: frozenset[Pair]) -> Promise:
     """The promise that these pairs of parameters of ``kernel`` are disjoint."""
     return Promise(pairs=frozenset((kernel, one, two) for one, two in pairs))
@@ -54,9 +41,9 @@ def needed_pairs(
     ``relevant``: the pairs of which one parameter is written. Others are not needed by any correct rewrite, but they
     are kept where the passes give something else without them.
     """
-    recording = _RecordingPromise(everything=True)
+    recording = RecordingPromise(everything=True)
     wanted = transformed(transform, module, kernel, recording)
-    pairs = frozenset(recording.used)
+    pairs = frozenset((one, two) for _, one, two in recording.asked)
     trials = [pairs & relevant, *(frozenset([pair]) for pair in sorted(pairs))]
     for number, trial in enumerate(trials[:MOST_TRIALS]):
         fewer = trial if number == 0 else pairs - trial

@@ -114,12 +114,15 @@ def pointer_pairs(pointers: Set[str], written: Set[str]) -> frozenset[Pair]:
 
 
 class VersionSearch:
-    """Finds the versions of one module. ``module`` is optimized; ``given`` has its entries as they were given."""
+    """Finds the versions of one module. ``module`` is optimized; ``given`` has its entries as they were given.
+    ``independent``: the entries about whose buffers the passes have asked nothing, so that a promise does not change
+    the result."""
 
     def __init__(
         self,
         module: Module,
         given: Mapping[str, Kernel],
+        independent: Set[str],
         transform: KernelTransform,
         judge: Judge | None,
         optimize: Optimize,
@@ -128,6 +131,7 @@ class VersionSearch:
         """``hoisting``: the passes that run before those of ``transform`` where loads may be hoisted."""
         self._module = module
         self._given = given
+        self._independent = independent
         self._transform = transform
         self._judge = judge
         self._optimize = optimize
@@ -147,8 +151,8 @@ class VersionSearch:
             single = {param.name for param in kernel.params or () if is_pointer_parameter(param, 64)}
             pointers = (buffers.reads | buffers.writes) & single
             pairs[name] = pointer_pairs(pointers, buffers.writes)
-            found[name] = Versioned(reason="no-pairs", pointers=pointers)
-        candidates = [name for name in self._given if pairs[name]]
+            found[name] = Versioned(reason="same" if pairs[name] else "no-pairs", pointers=pointers)
+        candidates = [name for name in self._given if pairs[name] and name not in self._independent]
         restricted = self._optimized(candidates, Promise(everything=True), self._transform.passes)
         for name, kernel in restricted.items():
             candidate, reason = self._disjoint(name, kernel, pairs[name])

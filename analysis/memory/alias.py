@@ -136,6 +136,19 @@ class Promise:
 CONSERVATIVE = Promise()
 
 
+@dataclass(frozen=True)
+class RecordingPromise(Promise):
+    """A promise that records in ``asked`` what was asked about it: (kernel, parameter, other parameter), names in
+    alphabetical order. Code that was transformed without a question is the same under each other promise of this kind.
+    """
+
+    asked: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], compare=False)
+
+    def are_disjoint(self, kernel: str, param: str, other: str) -> bool:
+        self.asked.add((kernel, min(param, other), max(param, other)))
+        return super().are_disjoint(kernel, param, other)
+
+
 class Reference(NamedTuple):
     """``bytes`` bytes at ``base + offset`` in state space ``space``; ``base`` is a class of `Values`. ``symbol`` is the
     declared object if the address is the object plus a constant and the bytes lie inside it. ``objects`` are the

@@ -368,7 +368,7 @@ def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFix
 
 #: Modules that take long to import, or that only other verbs or passes need.
 NOT_FOR_LAZY_MOTION = (
-    "numpy networkx rich elftools cuda asyncio hashlib scalar_replacement question_propagation".split()
+    "numpy networkx rich cuda asyncio hashlib scalar_replacement question_propagation".split()
 )
 
 

@@ -50,7 +50,7 @@ LEAVES = {"arch", "cache", "contract", "cost", "graphs", "python_child", "spelli
 FREE_OF_TYPING_CIRCLES = ("dsl", "suites", "transforms.kernel_fusion")
 
 #: Packages that only the verbs that need them may load.
-HEAVY = {"PIL", "numpy", "networkx", "elftools", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
+HEAVY = {"PIL", "numpy", "networkx", "cuda", "rich", "matplotlib", "scipy", "jsonschema", "hypothesis"}
 
 #: Folders of scripts and tests, which are not shipped.
 NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
