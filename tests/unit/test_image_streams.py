@@ -85,7 +85,7 @@ def test_buffers_are_used_again_where_the_order_is_fixed() -> None:
 # --- model --------------------------------------------------------------------------------------------------------
 
 #: 10 multiprocessors, and times that are easy to add.
-SMALL = Machine(node=1.0, launch=10.0, event=3.0, multiprocessors=10)
+SMALL = Machine(node=1.0, launch=10.0, event=3.0, branch=2.0, multiprocessors=10)
 
 
 def test_waves_and_tails() -> None:
@@ -106,14 +106,22 @@ def test_small_kernels_run_at_a_time_and_large_ones_share_the_machine() -> None:
     def seconds(*kernels: KernelTime, edges: Any) -> float:
         return graph_time(kernels, edges, SMALL).seconds
 
-    quarter, whole = KernelTime(8.0, 15, 6), KernelTime(8.0, 600, 6)
-    assert seconds(quarter, quarter, edges=[]) == 1.0 + 8.0
-    assert seconds(whole, whole, edges=[]) == pytest.approx(1.0 + 16.0)
+    quarter, whole, long = KernelTime(8.0, 15, 6), KernelTime(8.0, 60, 6), KernelTime(8.0, 600, 6)
+    assert seconds(quarter, quarter, edges=[]) == 2.0 + 1.0 + 8.0, "the second one begins a branch"
+    assert seconds(whole, whole, edges=[]) == pytest.approx(1.0 + 16.0), "both fill the machine"
+    assert seconds(quarter, quarter, quarter, edges=[]) == 4.0 + 1.0 + 8.0, "branches begin one after the other"
     assert seconds(quarter, quarter, edges=serial_edges(2)) == 2 * (1.0 + 8.0)
-    # The branch that begins second, and the kernel that waits for two, wait for an event.
+    # A quarter of the machine is free in the tail of a kernel of 105 blocks, which takes half of its time.
+    tail = graph_time([KernelTime(8.0, 105, 6), quarter], [], SMALL)
+    assert tail.begins == (1.0, 5.0) and tail.ends == pytest.approx((9.0, 13.0))
+    assert graph_time([long, quarter], [], SMALL).begins[1] == pytest.approx(9.0), "no wave has room before"
+    # The branch that begins second, and the kernel that waits for it, wait for an event.
     fork = graph_time([quarter] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], SMALL)
     assert fork.begins == (1.0, 10.0, 13.0, 25.0) and fork.seconds == 33.0
     assert fork.overlapped == 5.0
+    # An event that was handled long before does not count.
+    short = graph_time([quarter, quarter, KernelTime(1.0, 15, 6), quarter], [(0, 1), (0, 2), (1, 3), (2, 3)], SMALL)
+    assert short.ends[2] == 14.0 and short.begins[3] == 18.0 + 1.0
     assert seconds(quarter, quarter, quarter, quarter, edges=serial_edges(4)) == 36.0
 
 
@@ -138,8 +146,8 @@ def test_the_model_picks_a_chain_for_kernels_in_a_row_and_branches_for_small_bra
     assert plan.mode == "chain" and plan.estimates["stream"] > plan.estimates["chain"]
     assert len(plan.sharing.slots) == 2, "two buffers take turns"
     small = plan_execution(lower(wide.graph(64, 64)), "auto")
-    assert small.mode == "branches" and small.timeline.overlapped > 0
-    assert small.estimates["branches"] < 0.5 * small.estimates["chain"]
+    assert small.mode == "branches"
+    assert small.estimates["branches"] < 0.6 * small.estimates["chain"]
     large = plan_execution(lower(wide.graph(4096, 4096)), "graph")
     assert large.estimates["chain"] == pytest.approx(large.estimates["branches"], rel=0.1)
 
@@ -163,7 +171,7 @@ def test_the_text_of_a_plan() -> None:
     plan = plan_execution(lower(diamond.graph(64, 64)), "branches", machine=H200)
     text = str(plan)
     assert text.startswith("execution: branches (estimates: ")
-    assert "3: half_kernel, after 1, 2 (1 for memory); " in text and "0: half_kernel, at once; 0.52 to " in text
+    assert "3: half_kernel, after 1, 2 (1 for memory); " in text and "0: half_kernel, at once; 0.92 to " in text
     assert "built-in numbers of an H200" in text and "buffers: " in text
     with pytest.raises(DslError, match="there is no execution 'fast'; there are stream, graph, auto"):
         plan_execution(plan.lowered, "fast")
@@ -218,7 +226,8 @@ def test_calibrated_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     file = tmp_path / "machine-costs.json"
     file.write_text(str({**costs}).replace("'", '"'))
     found = machine_here()
-    assert (found.name, found.node, found.launch, found.multiprocessors) == ("GPU X", 1e-6, 5e-6, 66)
+    assert (found.name, found.launch, found.multiprocessors) == ("GPU X", 5e-6, 66)
+    assert found.node == pytest.approx(H200.node - 0.51e-6 + 1e-6)
     assert found.memory == pytest.approx(H200.memory / 4.1) and found.l2 == pytest.approx(H200.l2 / 2)
     assert found.instructions_per_second == pytest.approx(H200.instructions_per_second / 2)
     for broken in ("{", "[]", str({**costs, "bandwidth": -1}).replace("'", '"')):
