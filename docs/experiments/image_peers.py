@@ -92,7 +92,8 @@ def torch_programs() -> dict[str, Callable[[Any], Any]]:
         return corner_of(*(blur_of(views(each)) for each in gradient_products(views(image))))
 
     def shi_tomasi(image: Any) -> Any:
-        return least_of(*(blur_of(views(each)) for each in gradient_products(views(image))), torch.sqrt)
+        a, b, c = (blur_of(views(each)) for each in gradient_products(views(image)))
+        return least_of(a, b, c, torch.sqrt)
 
     def unsharp(image: Any) -> Any:
         return unsharp_of(views(image, 2))
