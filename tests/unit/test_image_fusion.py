@@ -272,6 +272,7 @@ def test_fused_pipelines_compute_the_same() -> None:
     graph = harris.graph(70, 40)
     lowered = lower(graph, "fused")
     assert len(lowered.launches) < len(graph.nodes), lowered
+    assert all("(built-in numbers of an H200)" in launch.notes[-1] for launch in lowered.launches)
     image, nvcc = np.random.default_rng(0).random((40, 70), np.float32), compiler()
     naive: Any = Compiled(lower(graph), nvcc)(image, backend=EmulatorBackend())
     fused: Any = Compiled(lowered, nvcc)(image, backend=EmulatorBackend())
