@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from ..errors import DslError
@@ -41,7 +42,16 @@ class Graph:
 
     def consumers(self, image: Image[Any]) -> tuple[Node[Any], ...]:
         """The nodes that read an image."""
-        return tuple(node for node in self.nodes if any(access.image is image for access in node.accesses))
+        return self._readers.get(image, ())
+
+    @cached_property
+    def _readers(self) -> dict[Image[Any], tuple[Node[Any], ...]]:
+        """By image: the nodes that read it. Nodes do not change."""
+        found: dict[Image[Any], dict[Node[Any], None]] = {}
+        for node in self.nodes:
+            for access in node.accesses:
+                found.setdefault(access.image, {})[node] = None
+        return {image: tuple(nodes) for image, nodes in found.items()}
 
     def __str__(self) -> str:
         lines = [f"pipeline {self.name}"]
