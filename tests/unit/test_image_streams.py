@@ -8,12 +8,15 @@ import pytest
 from ptxmotion.cli import main
 from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline, point, total
+from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.machine import H200, Machine, machine_here
 from ptxmotion.dsl.image.streams.dependences import ancestors, dependences, reduced, steps_of
 from ptxmotion.dsl.image.streams.memory import problems, share, unshared
 from ptxmotion.dsl.image.streams.model import KernelTime, graph_time, serial_edges, stream_time
-from ptxmotion.dsl.image.streams.planning import MODES, by_threads, plan_execution
+from ptxmotion.dsl.image.streams.planning import MODES, by_resources, by_threads, plan_execution
+from ptxmotion.dsl.image.streams.running import PlanRun
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.suites.registry import find
 
 
 @point
@@ -245,3 +248,32 @@ def test_bytes_that_fit_in_the_cache_are_faster() -> None:
 
 def test_all_modes_are_estimated() -> None:
     assert set(plan_execution(lower(diamond.graph(64, 64))).estimates) == set(MODES)
+
+
+@pytest.mark.parametrize(
+    ("name", "lowering"),
+    [
+        ("mosaic", "fused+h"),
+        pytest.param("spline", "fused", marks=pytest.mark.slow),
+        pytest.param("gradients", "fused+h", marks=pytest.mark.slow),
+        pytest.param("laplacian", "fused", marks=pytest.mark.slow),
+    ],
+)
+def test_pyramids_as_fused_graphs(name: str, lowering: str) -> None:
+    """Programs of the suite by fused kernels with shared buffers: the bits of the reference, in random orders."""
+    benchmark = find(f"image/{name}")
+    assert benchmark.pipeline is not None
+    data = benchmark.data("tiny", 3)
+    sizes = {each: (int(data[f"{each}_width"]), int(data[f"{each}_height"])) for each in benchmark.pipeline.images}
+    graph = benchmark.pipeline.graph(sizes=sizes)
+    lowered, nvcc = lower(graph, lowering), compiler()
+    assert len(lowered.launches) < 0.6 * len(graph.nodes)
+    ptx = {each: kernel.ptx(nvcc) for each, kernel in lowered.kernels.items()}
+    plan = plan_execution(lowered, "branches", by_resources(ptx))
+    run = PlanRun(plan, EmulatorBackend(), ptx)
+    numbers = {each.name: data[each.name] for each in graph.scalars}
+    (expected,) = benchmark.reference(data).values()
+    for seed in (None, 1, 2):
+        (made,) = run.run([data[image.name] for image in graph.inputs], numbers, seed)
+        assert np.array_equal(made, expected)
+    run.close()
