@@ -1,5 +1,6 @@
 """Plans of launches: dependences, buffers that share memory, the model of streams, and runs of plans."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -277,3 +278,23 @@ def test_pyramids_as_fused_graphs(name: str, lowering: str) -> None:
         (made,) = run.run([data[image.name] for image in graph.inputs], numbers, seed)
         assert np.array_equal(made, expected)
     run.close()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_times_of_random_graphs(seed: int) -> None:
+    """A step begins after the steps that it waits for; the machine is never filled more than once; nothing is lost."""
+    rng = random.Random(seed)
+    size = rng.randint(1, 25)
+    blocks = [rng.choice([1, 7, 60, 61, 119, 600]) for _ in range(size)]
+    kernels = [KernelTime(rng.choice([0.0, 0.5, 3.0, 20.0]), count, rng.choice([1, 6])) for count in blocks]
+    edges = {(a, b) for b in range(size) for a in range(b) if rng.random() < rng.choice([0.05, 0.4])}
+    made = graph_time(kernels, reduced(size, edges), SMALL)
+    for first, second in edges:
+        assert made.begins[second] >= made.ends[first] + SMALL.node - 1e-6
+    for kernel, begin, end in zip(kernels, made.begins, made.ends, strict=True):
+        assert end - begin >= kernel.seconds - 1e-6
+    work = sum(kernel.seconds * (1 - 1 / kernel.waves(SMALL)) for kernel in kernels)
+    assert made.seconds >= work - 1e-6, "whole waves of different kernels do not overlap"
+    serial = sum(kernel.seconds + SMALL.node for kernel in kernels)
+    assert made.seconds <= serial + SMALL.branch * size + SMALL.event * len(edges) + 1e-6
+    assert graph_time(kernels, serial_edges(size), SMALL).seconds == pytest.approx(serial)

@@ -115,7 +115,7 @@ class _Graph:
         self.begins, self.ends = [-1.0] * len(kernels), [0.0] * len(kernels)
         #: By step: when it is ready, as far as the steps that have ended say; the seconds that it still needs alone.
         self.ready = [0.0] * len(kernels)
-        self.left = [max(kernel.seconds, _LEAST) for kernel in kernels]
+        self.left = [kernel.seconds for kernel in kernels]
 
     def after_event(self, time: float) -> float:
         """When an event that is recorded at ``time`` is handled. Events are handled one after the other."""
@@ -172,6 +172,8 @@ class _Graph:
             for number in [number for number in running if self.left[number] <= _LEAST]:
                 running.remove(number)
                 self.ends[number] = now
+                if self.begins[number] < 0:  # a step that takes no time
+                    self.begins[number] = now
                 for second in self.readers[number]:
                     missing[second] -= 1
                     time = now if self.follows[second] == number else self.after_event(now)
