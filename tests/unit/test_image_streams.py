@@ -216,8 +216,11 @@ def test_image_show_prints_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     shown = capfd.readouterr().out
     assert "execution: " in shown and "waves, tail" in shown and "estimates: stream " in shown
-    assert main(["image", "show", "gradients", "--size=64x64"]) == 0
-    assert "execution" not in capfd.readouterr().out
+    assert main(["image", "show", "gradients", "--size=64x64", "--lowering=fused+h", "--edges"]) == 0
+    shown = capfd.readouterr().out
+    assert "execution" not in shown
+    assert "slope -> merged_5: saves " in shown and "reduced -> slope_2: not fused alone" in shown
+    assert "slope | expanded_5: saves " in shown
 
 
 # --- numbers of the machine ---------------------------------------------------------------------------------------
