@@ -62,6 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each = actions.add_parser("show", help=text, description=f"{text[0].upper()}{text[1:]}.", epilog=_SHOW)
     _add_pipeline(each)
     _add_size(each)
+    each.add_argument(
+        "--edges", action="store_true", default=None, help="also print what fusing each two operators would save"
+    )
     each.add_argument("-o", dest="output", metavar="FILE", help="write the picture, an SVG file")
     each.add_argument(
         "--counts",
@@ -216,6 +219,11 @@ def _show(arguments: argparse.Namespace) -> int:
     lowered = _lowered(found, sizes, arguments)
     print(lowered.graph)
     print(lowered)
+    if arguments.edges:
+        from ..dsl.image.fusion.planning import GroupProblem
+
+        problem = GroupProblem(lowered.graph, lowered.options, horizontal=lowered.lowering == "fused+h")
+        print("\n".join(problem.lines()))
     if arguments.execution:
         from ..dsl.image import Compiled
 

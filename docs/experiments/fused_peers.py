@@ -2,10 +2,10 @@
 
     python docs/experiments/fused_peers.py [--sizes N,N] [--seconds N]
 
-Needs a GPU, PyTorch with Triton, CuPy, nvcc. Programs: ``sobel`` and ``harris`` with 3 x 3 windows and
-clamped borders, written as one expression of shifted views of a padded image. `torch.compile`
-runs in a CUDA graph of ten runs, as the fused pipelines do; CuPy runs ten times on its stream,
-because its memory pool is not recorded. Results must agree within 1e-3: the peers contract products and sums.
+Needs a GPU, PyTorch with Triton, CuPy, nvcc. Programs: ``sobel``, ``harris``, ``shi_tomasi``, ``unsharp`` and ``chain``
+of `image_fusion.py`, with clamped borders, written as one expression of shifted views of a padded image.
+`torch.compile` runs in a CUDA graph of ten runs, as the fused pipelines do; CuPy runs ten times on its stream, because
+its memory pool is not recorded. Results must agree within 1e-3: the peers contract products and sums.
 """
 
 from __future__ import annotations
@@ -56,15 +56,34 @@ def corner_of(a: Any, b: Any, c: Any) -> Any:
     return a * b - c * c - 0.04 * (a + b) * (a + b)
 
 
+def least_of(a: Any, b: Any, c: Any, root: Any) -> Any:
+    """The measure of Shi and Tomasi."""
+    return 0.5 * (a + b - root((a - b) * (a - b) + 4.0 * c * c))
+
+
+def unsharp_of(shift: Callable[[int, int], Any]) -> Any:
+    """Sharpening by a Gaussian filter of 5 x 5 pixels."""
+    row = (1, 4, 6, 4, 1)
+    blurred: Any = sum(row[dx + 2] * row[dy + 2] / 256 * shift(dx, dy) for dy in range(-2, 3) for dx in range(-2, 3))
+    src = shift(0, 0)
+    return (src + 0.7 * (src - blurred)) / (src + 0.001) * src
+
+
+def mean_of(shift: Callable[[int, int], Any]) -> Any:
+    """The mean of 3 x 3 pixels."""
+    total: Any = sum(shift(dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1))
+    return total * 0.11111111
+
+
 def torch_programs() -> dict[str, Callable[[Any], Any]]:
     """The programs with PyTorch."""
     torch: Any = importlib.import_module("torch")
     pad: Any = importlib.import_module("torch.nn.functional").pad
 
-    def views(image: Any) -> Callable[[int, int], Any]:
+    def views(image: Any, reach: int = 1) -> Callable[[int, int], Any]:
         height, width = image.shape
-        wide = pad(image[None, None], (1, 1, 1, 1), mode="replicate")[0, 0]
-        return lambda dx, dy: wide[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
+        wide = pad(image[None, None], (reach,) * 4, mode="replicate")[0, 0]
+        return lambda dx, dy: wide[reach + dy : reach + dy + height, reach + dx : reach + dx + width]
 
     def sobel(image: Any) -> Any:
         return sobel_of(views(image), torch.sqrt)
@@ -72,43 +91,69 @@ def torch_programs() -> dict[str, Callable[[Any], Any]]:
     def harris(image: Any) -> Any:
         return corner_of(*(blur_of(views(each)) for each in gradient_products(views(image))))
 
-    return {"sobel": sobel, "harris": harris}
+    def shi_tomasi(image: Any) -> Any:
+        a, b, c = (blur_of(views(each)) for each in gradient_products(views(image)))
+        return least_of(a, b, c, torch.sqrt)
+
+    def unsharp(image: Any) -> Any:
+        return unsharp_of(views(image, 2))
+
+    def chain(image: Any) -> Any:
+        for _ in range(5):
+            image = mean_of(views(image))
+        return image
+
+    return {"sobel": sobel, "harris": harris, "shi_tomasi": shi_tomasi, "unsharp": unsharp, "chain": chain}
 
 
 def cupy_programs() -> dict[str, Callable[[Any], Any]]:
     """The programs with CuPy: what is between two paddings is one fused kernel."""
     cupy: Any = importlib.import_module("cupy")
+    near = [(dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+    far = [(dx, dy) for dy in range(-2, 3) for dx in range(-2, 3)]
 
-    offsets = [(dx, dy) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
+    def views(image: Any, offsets: list[tuple[int, int]]) -> list[Any]:
+        (height, width), reach = image.shape, -offsets[0][0]
+        wide = cupy.pad(image, reach, mode="edge")
+        return [wide[reach + dy : reach + dy + height, reach + dx : reach + dx + width] for dx, dy in offsets]
 
-    def views(image: Any) -> list[Any]:
-        height, width = image.shape
-        wide = cupy.pad(image, 1, mode="edge")
-        return [wide[1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width] for dx, dy in offsets]
-
-    def shifted(pixels: tuple[Any, ...]) -> Callable[[int, int], Any]:
+    def shifted(pixels: tuple[Any, ...], offsets: list[tuple[int, int]]) -> Callable[[int, int], Any]:
         return lambda dx, dy: pixels[offsets.index((dx, dy))]
 
-    @cupy.fuse()
-    def magnitude(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
-        return sobel_of(shifted((a, b, c, d, e, f, g, h, i)), cupy.sqrt)
+    def fused(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        return cupy.fuse(kernel_name=name)(function)
 
-    @cupy.fuse()
-    def products(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
-        return gradient_products(shifted((a, b, c, d, e, f, g, h, i)))
+    def of_views(name: str, function: Callable[[Callable[[int, int], Any]], Any], offsets: Any = near) -> Any:
+        def body(*pixels: Any) -> Any:
+            return function(shifted(pixels, offsets))
 
-    @cupy.fuse()
-    def blurred(a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, h: Any, i: Any) -> Any:
-        return blur_of(shifted((a, b, c, d, e, f, g, h, i)))
+        return fused(name, body)
 
-    @cupy.fuse()
-    def corner(a: Any, b: Any, c: Any) -> Any:
-        return corner_of(a, b, c)
+    magnitude = of_views("magnitude", lambda shift: sobel_of(shift, cupy.sqrt))
+    products, blurred = of_views("products", gradient_products), of_views("blurred", blur_of)
+    mean, sharpened = of_views("mean", mean_of), of_views("sharpened", unsharp_of, far)
+    corner = fused("corner", corner_of)
 
-    def harris(image: Any) -> Any:
-        return corner(*(blurred(*views(each)) for each in products(*views(image))))
+    def least_by_root(a: Any, b: Any, c: Any) -> Any:
+        return least_of(a, b, c, cupy.sqrt)
 
-    return {"sobel": lambda image: magnitude(*views(image)), "harris": harris}
+    least = fused("least", least_by_root)
+
+    def tensor(image: Any) -> list[Any]:
+        return [blurred(*views(each, near)) for each in products(*views(image, near))]
+
+    def chain(image: Any) -> Any:
+        for _ in range(5):
+            image = mean(*views(image, near))
+        return image
+
+    return {
+        "sobel": lambda image: magnitude(*views(image, near)),
+        "harris": lambda image: corner(*tensor(image)),
+        "shi_tomasi": lambda image: least(*tensor(image)),
+        "unsharp": lambda image: sharpened(*views(image, far)),
+        "chain": chain,
+    }
 
 
 def main() -> None:
@@ -125,8 +170,8 @@ def main() -> None:
     sizes = [int(each) for each in chosen.sizes.split(",")]
     ptx: dict[str, str] = {}
     rows: list[tuple[str, int, dict[str, Callable[[], float]]]] = []
-    for name, program in torch_programs().items():
-        for size in sizes:
+    for size in sizes:
+        for name, program in torch_programs().items():
             if time.monotonic() - start > chosen.seconds:
                 print(f"{name} {size}: no time", flush=True)
                 continue
@@ -156,10 +201,9 @@ def prepared(
     backend: CudaBackend, ptx: dict[str, str], name: str, program: Callable[[Any], Any], size: int
 ) -> dict[str, Callable[[], float]]:
     """By arm: what runs it and gives the seconds of one run. Raises `AssertionError` if results differ."""
-    cupy: Any = importlib.import_module("cupy")
     torch: Any = importlib.import_module("torch")
 
-    graph = {"sobel": own.sobel, "harris": own.harris}[name].graph(size, size)
+    graph = {each.name: each for each in own.PIPELINES}[name].graph(size, size)
     arms = {word: lower(graph, word, Options()) for word in ("naive", "fused")}
     own.compiled(arms, ptx)
     image = np.random.default_rng(size).random((size, size), np.float32)
@@ -186,7 +230,8 @@ def prepared(
     torch.cuda.synchronize()
     assert np.allclose(result.cpu().numpy(), expected, rtol=1e-3, atol=1e-3), "torch differs"
 
-    def by_torch() -> float:
+    def by_torch(_held: Any = (given, result)) -> float:
+        """Seconds of a run. The recorded graph reads and writes the memory of ``_held``."""
         first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         first.record()
         recorded.replay()
@@ -195,20 +240,29 @@ def prepared(
         return first.elapsed_time(last) * 1e-3 / RUNS
 
     made["torch.compile"] = by_torch
-    fused_by_cupy, on_gpu = cupy_programs()[name], cupy.asarray(image)
-    assert np.allclose(cupy.asnumpy(fused_by_cupy(on_gpu)), expected, rtol=1e-3, atol=1e-3), "CuPy differs"
+    try:
+        made["cupy.fuse"] = by_cupy(name, image, expected)
+    except Exception as why:
+        print(f"{name} {size}: CuPy failed: {str(why)[:200]}", flush=True)
+    return made
 
-    def by_cupy() -> float:
+
+def by_cupy(name: str, image: Any, expected: Any) -> Callable[[], float]:
+    """What runs a program with CuPy. Raises `AssertionError` if its result differs."""
+    cupy: Any = importlib.import_module("cupy")
+    program, on_gpu = cupy_programs()[name], cupy.asarray(image)
+    assert np.allclose(cupy.asnumpy(program(on_gpu)), expected, rtol=1e-3, atol=1e-3), "the result differs"
+
+    def seconds() -> float:
         first, last = cupy.cuda.Event(), cupy.cuda.Event()
         first.record()
         for _ in range(RUNS):
-            fused_by_cupy(on_gpu)
+            program(on_gpu)
         last.record()
         last.synchronize()
         return cupy.cuda.get_elapsed_time(first, last) * 1e-3 / RUNS
 
-    made["cupy.fuse"] = by_cupy
-    return made
+    return seconds
 
 
 if __name__ == "__main__":

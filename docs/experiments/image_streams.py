@@ -399,7 +399,8 @@ def main() -> None:
                 plan = plans[name][0]
                 estimate = estimates.get(name, plan.estimates[plan.mode] * 1e6)
                 gain = [before / after for before, after in zip(base, each, strict=True)]
-                gains.setdefault(name, []).append(math.sqrt(gain[0] * gain[1]))
+                for word in name.split("="):
+                    gains.setdefault(word, []).append(math.sqrt(gain[0] * gain[1]))
                 print(
                     f"    {name:40} {each[0]:8.2f} {each[1]:8.2f} estimate {estimate:8.2f} gain {gain[0]:6.3f} "
                     f"{gain[1]:6.3f} {plan.mode}, {len(plan.steps)} steps, {len(plan.sharing.slots)} buffers",

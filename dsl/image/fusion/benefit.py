@@ -37,10 +37,11 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """How many operations of the ALU and of the SFU one pixel of an operator takes."""
+    """How many operations of the ALU and of the SFU one pixel of an operator takes, and how often it reads windows."""
 
     alu: int
     sfu: int
+    reads: int = 0
 
     def cost(self, constants: Constants) -> float:
         """Equation 3.8."""
@@ -131,14 +132,14 @@ def _counted(operator: Operator[Any]) -> Operations:
     counter = _Counter()
     for statement in operator.body.tree.body:
         counter.visit(statement)
-    return Operations(counter.alu, counter.sfu)
+    return Operations(counter.alu, counter.sfu, counter.reads)
 
 
 class _Counter(ast.NodeVisitor):
     """Counts operations."""
 
     def __init__(self) -> None:
-        self.alu = self.sfu = 0
+        self.alu = self.sfu = self.reads = 0
         self.times = 1
 
     def _count(self, node: ast.AST) -> None:
@@ -165,6 +166,7 @@ class _Counter(ast.NodeVisitor):
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """A read. Its offsets are not operations of the operator."""
+        self.reads += self.times
 
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")

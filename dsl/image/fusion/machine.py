@@ -16,36 +16,38 @@ from ...errors import DslError
 
 __all__ = ["H200", "Machine", "machine_here"]
 
-#: The bandwidth of a copy in the memory of an H200, in bytes per second, and its multiprocessors.
-_COPY, _MULTIPROCESSORS = 4.1e12, 132
+#: The bandwidth of a copy in the memory of an H200, in bytes per second, the seconds of a node that does nothing, and
+#: the multiprocessors.
+_COPY, _EMPTY_NODE, _MULTIPROCESSORS = 4.1e12, 0.51e-6, 132
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A GPU. Times are in seconds.
 
-    ``node``: a kernel of a CUDA graph that does nothing. ``launch``: a launch in a stream, by the host. ``event``: how
-    much later a kernel of a graph begins that waits for another branch. ``block``: the start of a block.
-    ``instruction``: one instruction of a thread that runs alone. ``latency``: a round of a loop that fills a tile,
-    besides its instructions.
+    ``node``: a kernel of a CUDA graph, with its first load and its last store, besides what follows. ``launch``: a
+    launch in a stream, by the host. ``event``: an edge of a graph between two branches. ``branch``: the begin of a
+    further branch. ``block``: the start of a block. ``instruction``: one instruction of a thread that runs alone.
+    ``latency``: a round of a loop that fills a tile, besides its instructions.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
     cache. ``overlap``: the power of the norm that joins the times of bytes and of instructions.
     """
 
     name: str = "built-in numbers of an H200"
-    node: float = 0.52e-6
-    launch: float = 3.5e-6
-    event: float = 0.7e-6
-    block: float = 0.18e-9
-    instruction: float = 7.1e-9
-    latency: float = 0.15e-6
-    memory: float = 3.6e12
+    node: float = 0.92e-6
+    launch: float = 4.5e-6
+    event: float = 0.6e-6
+    branch: float = 1.7e-6
+    block: float = 0.21e-9
+    instruction: float = 5.2e-9
+    latency: float = 0.3e-6
+    memory: float = 3.7e12
     l2: float = 5.5e12
-    l2_bytes: float = 40e6
+    l2_bytes: float = 30e6
     #: 128 lanes of each multiprocessor at 1.98 GHz, of which 90 % are reached.
     instructions_per_second: float = 0.9 * 128 * 1.98e9 * _MULTIPROCESSORS
-    overlap: float = 2.3
+    overlap: float = 6
     multiprocessors: int = _MULTIPROCESSORS
 
     def moving(self, count: float) -> float:
@@ -66,7 +68,7 @@ class Machine:
         share = values["multiprocessors"] / _MULTIPROCESSORS
         return Machine(
             name=str(costs.get("machine", "a GPU")),
-            node=values["graph_node"],
+            node=H200.node - _EMPTY_NODE + values["graph_node"],
             launch=values["launch"],
             memory=H200.memory / _COPY * values["bandwidth"],
             l2=H200.l2 * share,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -80,9 +81,16 @@ class Problem:
 
     def touch(self, block: Block, other: Block) -> bool:
         """Whether the blocks are the same or have an edge between them."""
-        return block == other or any(
-            (a in block and b in other) or (a in other and b in block) for a, b in (*self.weights, *self.beside)
-        )
+        return block == other or any(not other.isdisjoint(self.neighbours[kernel]) for kernel in block)
+
+    @cached_property
+    def neighbours(self) -> dict[int, set[int]]:
+        """By kernel: those that it has an edge with. Edges do not change."""
+        found: dict[int, set[int]] = {kernel: set() for kernel in range(self.size)}
+        for first, second in (*self.weights, *self.beside):
+            found[first].add(second)
+            found[second].add(first)
+        return found
 
     def total(self, partition: Sequence[Block]) -> float | None:
         """The value of a partition. None if a block is not legal or blocks need each other."""

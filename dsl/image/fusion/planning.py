@@ -8,6 +8,7 @@ weight of an edge is the value of its two kernels. `fused` lowers the plan of th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..graph import Graph
@@ -16,7 +17,7 @@ from ..groups import Group, Plan, groups_of
 from ..lowered import Lowered, Options
 from ..operators import Image, Node
 from .benefit import Constants, EdgeEstimate, edge_estimates
-from .cost import GroupCost, best_group
+from .cost import GroupCost, best_group, cost_of
 from .legality import Limits, problem_of_block
 from .machine import Machine, machine_here
 from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
@@ -162,9 +163,19 @@ def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None
 
 def fused(graph: Graph, options: Options) -> Lowered:
     """One kernel for each group of `plan_by_model`."""
-    return lower_plan(plan_by_model(graph, options), options, "fused")
+    return _lowered(plan_by_model(graph, options), options, "fused")
 
 
 def fused_horizontally(graph: Graph, options: Options) -> Lowered:
     """One kernel for each group of `plan_by_model` with horizontal fusion."""
-    return lower_plan(plan_by_model(graph, options, horizontal=True), options, "fused+h")
+    return _lowered(plan_by_model(graph, options, horizontal=True), options, "fused+h")
+
+
+def _lowered(plan: Plan, options: Options, name: str) -> Lowered:
+    """The plan as launches, with their estimates as notes."""
+    machine, made = machine_here(), lower_plan(plan, options, name)
+    launches = [
+        replace(launch, notes=(*launch.notes, f"estimate: {cost_of(group, options, machine)} ({machine.name})"))
+        for launch, group in zip(made.launches, plan.groups, strict=True)
+    ]
+    return replace(made, launches=tuple(launches))

@@ -3,10 +3,11 @@
 A multiprocessor holds as many blocks of a kernel as its registers, shared memory, threads and block slots allow
 (equation 4.1). All multiprocessors together hold a *wave* of blocks; a kernel runs in whole waves and a tail (4.3 to
 4.5), each of which takes its time divided by its waves (4.6). In one stream, kernels follow each other (4.7). In a
-graph, a kernel begins when those that it waits for have ended, and the multiprocessors have room: the kernels that run
-share the machine by the part of a wave that they fill (4.2). While they want more than all of it, all are slower in
-proportion. A kernel that waits for several others, or is not the first that waits for another, begins later
-by the time of an event (O_event; `Machine.event`), because a graph runs on several streams of the driver.
+graph, a kernel is ready when those that it waits for have ended. Blocks are started in the order in which their kernels
+got ready, as the thesis assumes: a kernel gets what the kernels before it leave of the multiprocessors (4.2), which is
+nothing until they are in their tails. The driver runs a graph on several streams. The first kernel that waits for
+another one follows it in its stream. All other edges take an event (O_event; `Machine.event`), and each further kernel
+that waits for none begins a branch (`Machine.branch`). Events and branches are handled one after the other.
 
 The thesis distinguishes phases: fine levels with at least one wave a kernel run one after the other (4.8), coarse ones
 run at a time (4.9), and then levels are expanded (4.11). Here the dependences of the graph order kernels, so that any
@@ -24,6 +25,9 @@ from math import ceil
 
 from ..fusion.machine import Machine
 from .dependences import Edge
+
+#: Times and shares below this are none.
+_LEAST = 1e-12
 
 __all__ = ["KernelTime", "Timeline", "graph_time", "serial_edges", "stream_time"]
 
@@ -91,38 +95,94 @@ def serial_edges(size: int) -> frozenset[Edge]:
     return frozenset((number, number + 1) for number in range(size - 1))
 
 
+class _Graph:
+    """A graph of kernels whose times are computed."""
+
+    def __init__(self, kernels: Sequence[KernelTime], edges: Iterable[Edge], machine: Machine) -> None:
+        self.kernels, self.machine = kernels, machine
+        self.sources: list[list[int]] = [[] for _ in kernels]
+        self.readers: list[list[int]] = [[] for _ in kernels]
+        for first, second in sorted(edges):
+            self.sources[second].append(first)
+            self.readers[first].append(second)
+        #: By step: the step that it follows in its stream; -1 if there is none.
+        self.follows = [
+            next((first for first in each if self.readers[first][0] == number), -1)
+            for number, each in enumerate(self.sources)
+        ]
+        #: When the last event or branch so far is handled.
+        self.handled = 0.0
+        self.begins, self.ends = [-1.0] * len(kernels), [0.0] * len(kernels)
+        #: By step: when it is ready, as far as the steps that have ended say; the seconds that it still needs alone.
+        self.ready = [0.0] * len(kernels)
+        self.left = [kernel.seconds for kernel in kernels]
+
+    def after_event(self, time: float) -> float:
+        """When an event that is recorded at ``time`` is handled. Events are handled one after the other."""
+        self.handled = max(time, self.handled) + self.machine.event
+        return self.handled
+
+    def shares(self, order: Sequence[int]) -> dict[int, float]:
+        """By step, in the order in which they got ready: the part of the machine that it wants and gets."""
+        free, found = 1.0, dict[int, float]()
+        for number in order:
+            found[number] = min(self.wanted(number), free)
+            free -= found[number]
+        return found
+
+    def wanted(self, number: int) -> float:
+        """The part of the machine that the blocks of a step fill which have not ended."""
+        kernel = self.kernels[number]
+        is_last_wave = self.left[number] <= kernel.seconds / kernel.waves(self.machine) + _LEAST
+        return kernel.tail(self.machine) or 1.0 if is_last_wave else 1.0
+
+    def step(self, now: float, shares: dict[int, float], waiting: Iterable[int]) -> float:
+        """The seconds until a step ends, comes to its last wave, or is ready."""
+        times = [self.ready[number] - now for number in waiting]
+        for number, share in shares.items():
+            if share > _LEAST:
+                kernel, rate = self.kernels[number], share / self.wanted(number)
+                last = kernel.seconds / kernel.waves(self.machine)
+                goal = self.left[number] - last if self.left[number] > last + _LEAST else self.left[number]
+                times.append(goal / rate)
+        return max(min(times), 0.0)
+
+    def run(self) -> Timeline:
+        missing = [len(each) for each in self.sources]
+        waiting: list[int] = []
+        for number, each in enumerate(self.sources):
+            if not each:
+                self.ready[number] = self.handled + self.machine.node
+                self.handled += self.machine.branch
+                waiting.append(number)
+        running: list[int] = []
+        now = 0.0
+        while waiting or running:
+            for number in sorted((n for n in waiting if self.ready[n] <= now + _LEAST), key=self.ready.__getitem__):
+                waiting.remove(number)
+                running.append(number)
+            shares = self.shares(running)
+            wanted = {number: self.wanted(number) for number in running}
+            passed = self.step(now, shares, waiting)
+            for number, share in shares.items():
+                if share > _LEAST and self.begins[number] < 0:
+                    self.begins[number] = now
+                self.left[number] -= passed * share / wanted[number]
+            now += passed
+            for number in [number for number in running if self.left[number] <= _LEAST]:
+                running.remove(number)
+                self.ends[number] = now
+                if self.begins[number] < 0:  # a step that takes no time
+                    self.begins[number] = now
+                for second in self.readers[number]:
+                    missing[second] -= 1
+                    time = now if self.follows[second] == number else self.after_event(now)
+                    self.ready[second] = max(self.ready[second], time + self.machine.node)
+                    if not missing[second]:
+                        waiting.append(second)
+        return Timeline(tuple(self.begins), tuple(self.ends))
+
+
 def graph_time(kernels: Sequence[KernelTime], edges: Iterable[Edge], machine: Machine) -> Timeline:
     """When the steps of a graph run."""
-    sources: list[list[int]] = [[] for _ in kernels]
-    first_reader: dict[int, int] = {}
-    for first, second in sorted(edges):
-        sources[second].append(first)
-        first_reader.setdefault(first, second)
-    delays = [
-        machine.node + (machine.event if len(each) > 1 or any(first_reader[s] != number for s in each) else 0.0)
-        for number, each in enumerate(sources)
-    ]
-    begins, ends = [0.0] * len(kernels), [0.0] * len(kernels)
-    #: By step that waits or runs: when it can begin; how many seconds it still needs alone.
-    ready = {number: delays[number] for number, each in enumerate(sources) if not each}
-    left: dict[int, float] = {}
-    missing = [len(each) for each in sources]
-    now = 0.0
-    while ready or left:
-        for number in [number for number, time in ready.items() if time <= now]:
-            del ready[number]
-            left[number], begins[number] = kernels[number].seconds, now
-        rate = 1 / max(1.0, sum(kernels[number].share(machine) for number in left))
-        step = min([*(each / rate for each in left.values()), *(time - now for time in ready.values())])
-        now += step
-        for number in list(left):
-            left[number] -= step * rate
-            if left[number] <= 1e-12:
-                del left[number]
-                ends[number] = now
-                for second in range(number + 1, len(kernels)):
-                    if number in sources[second]:
-                        missing[second] -= 1
-                        if not missing[second]:
-                            ready[second] = now + delays[second]
-    return Timeline(tuple(begins), tuple(ends))
+    return _Graph(kernels, edges, machine).run()
