@@ -31,6 +31,9 @@ _BASE_REGISTERS = 20
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 2.0, 3.0
 
+#: Further instructions of a thread, and of a pixel that it computes for a tile in shared memory.
+_THREAD, _FILL = 30.0, 15.0
+
 #: Bytes of a transaction of global memory.
 _SECTOR = 32
 
@@ -66,8 +69,8 @@ class Work:
     ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
     the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
     block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
-    where loops over its pixels are unrolled. ``resident`` are the blocks that a multiprocessor holds, and
-    ``occupancy`` their share of its warps.
+    where loops over its pixels are unrolled, and ``serial`` those that one thread executes. ``resident`` are the blocks
+    that a multiprocessor holds, and ``occupancy`` their share of its warps.
     """
 
     pixels: float
@@ -88,6 +91,7 @@ class Work:
     resident: int
     occupancy: float
     code: float
+    serial: float
 
 
 @dataclass
@@ -279,6 +283,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         resident=found.blocks if found is not None else 1,
         occupancy=found.share if found is not None else 1.0,
         code=code,
+        serial=total.instructions + _SHUFFLE * shuffles + _FILL * filled + _THREAD,
     )
 
 
