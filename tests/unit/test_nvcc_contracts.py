@@ -426,5 +426,3 @@ def test_flags_that_exclude_contracts(build: Build) -> None:
     build.write("a.cu", program(TWO_LAUNCHES))
     done = build.nvcc("-c", "a.cu", PTXMOTION_FLAGS="-O3 --alias=restrict")
     assert "PTXMOTION_CONTRACT excludes --alias" in done.stderr
-
-
