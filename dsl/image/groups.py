@@ -32,6 +32,9 @@ SHARED_BYTES = 48 * 1024
 #: The most pixels of an inline operator that one pixel of a result may need, so that code stays small.
 MOST_COPIES = 1024
 
+#: The most copies of an operator, over all pixels of a thread, for which loops of operators are unrolled.
+MOST_UNROLLED_COPIES = 640
+
 #: How many pixels an operator may have more than an image that it reads near its own pixel.
 MOST_BEYOND = 16
 
@@ -183,6 +186,11 @@ class Group:
                 if is_near and image not in self.tiled:
                     near[image] += reads * near[node]
         return {node: far[node] + near[node] for node in self.nodes}
+
+    def is_unrolled(self, options: Options) -> bool:
+        """Whether small loops of operators are unrolled, so that pixels of a thread share what they read. With many
+        copies, nvcc would take too long."""
+        return max(self.copies(options).values()) * self.pixels[0] * self.pixels[1] <= MOST_UNROLLED_COPIES
 
     def check(self, options: Options) -> None:
         """Raise `DslError` if one kernel cannot compute the group."""

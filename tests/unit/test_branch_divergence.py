@@ -112,6 +112,7 @@ def test_passes_compute_the_divergence_once(level: str, monkeypatch: pytest.Monk
     assert run_passes(module, level)
     assert computed == ([] if level == "O1" else ["k"])
 
+
 #: A uniform value is computed in both arms of a divergent branch and behind them. Before that, a remainder is computed
 #: in one arm of a uniform branch and behind it: the passes insert it into the other arm,
 #: and read the divergence for that.

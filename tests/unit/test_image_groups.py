@@ -16,6 +16,7 @@ from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json, w
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Node
+from ptxmotion.dsl.image.tiling.kernel import GroupKernel
 from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
 
@@ -83,7 +84,7 @@ def computed(lowered: Any, *arrays: NDArray[Any], flags: tuple[str, ...] = ()) -
     """The results on the emulator, which must not find races or other faults."""
     backend = EmulatorBackend()
     made: Any = Compiled(lowered, compiler(flags))(*arrays, backend=backend)
-    assert backend.findings == []
+    assert backend.findings == [], backend.findings[0]
     return [made] if isinstance(made, np.ndarray) else list(made)
 
 
@@ -210,6 +211,17 @@ def test_inlining_does_not_change_which_operations_round(flags: tuple[str, ...],
     assert np.array_equal(naive[0], a * b + b), "operators round their results"
     rounded = a * b * (a * b) + b * b
     assert np.array_equal(naive[1], rounded) is not contract
+
+
+@pytest.mark.parametrize("kind", ["block", "warp", "hybrid"])
+def test_the_emulator_finds_a_missing_barrier(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checks of these tests are able to fail."""
+    graph = chain.graph(100, 12)
+    plan = plan_of(graph, [["hashed", "placed", "mixed"]], ("hashed",), (32, 2), (2, 1), kind, int(kind == "hybrid"))
+    check(graph, plan, random_image(100, 12))
+    monkeypatch.setattr(GroupKernel, "wait", "local_x = local_x")
+    with pytest.raises(AssertionError, match="race"):
+        check(graph, plan, random_image(100, 12))
 
 
 # --- legality -----------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ computed twice. Operators that are read pixel by pixel, or are cheap, are always
 Differences from the paper: a block has as many threads as a tile of the result has pixels; where the tile of an
 operator is larger, a thread computes several of its pixels. The extents of larger tiles only limit the threads.
 
-Source: Mpakos et al. (Halide autoscheduler for GPUs): §4.2, listings 1 and 2.
+Source: Sioutas, Stuijk, Basten, Corporaal, Somers: Schedule Synthesis for Halide Pipelines on GPUs, §4.2 and §4.3
+(listings 1 and 2).
 """
 
 from __future__ import annotations

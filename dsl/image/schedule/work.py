@@ -17,7 +17,7 @@ from ....toolchain.occupancy import occupancy
 from ... import types as t
 from ..fusion.benefit import operations_of
 from ..graph import Graph
-from ..groups import MOST_COPIES, SHARED_BYTES, Group, Reach, window_of
+from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, window_of
 from ..lowered import Options
 from ..operator_body import MOST_UNROLLED
 from ..operators import Access, Image, Node
@@ -30,6 +30,9 @@ _BASE_REGISTERS = 20
 
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 2.0, 3.0
+
+#: Further instructions of a thread, and of a pixel that it computes for a tile in shared memory.
+_THREAD, _FILL = 30.0, 15.0
 
 #: Bytes of a transaction of global memory.
 _SECTOR = 32
@@ -66,8 +69,8 @@ class Work:
     ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
     the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
     block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
-    where loops over its pixels are unrolled. ``resident`` are the blocks that a multiprocessor holds, and
-    ``occupancy`` their share of its warps.
+    where loops over its pixels are unrolled, and ``serial`` those that one thread executes. ``resident`` are the blocks
+    that a multiprocessor holds, and ``occupancy`` their share of its warps.
     """
 
     pixels: float
@@ -88,6 +91,7 @@ class Work:
     resident: int
     occupancy: float
     code: float
+    serial: float
 
 
 @dataclass
@@ -99,8 +103,8 @@ class Members:
     options: Options
     #: By (roots, tiled operators, pixels of a thread): what the thread does.
     _counts: dict[tuple[Any, ...], Counts] = field(default_factory=dict[tuple[Any, ...], Counts], repr=False)
-    #: By tiled operators: whether no operator is computed too often.
-    _copies: dict[frozenset[Node[Any]], bool] = field(default_factory=dict[frozenset[Node[Any]], bool], repr=False)
+    #: By tiled operators: how often an operator is computed for a pixel, at most.
+    _copies: dict[frozenset[Node[Any]], int] = field(default_factory=dict[frozenset[Node[Any]], int], repr=False)
 
     @cached_property
     def group(self) -> Group:
@@ -142,15 +146,17 @@ class Members:
         )
 
     def is_legal(self, group: Group) -> bool:
-        """Whether one kernel can compute a group of these operators. The same as `Group.problems`, but faster."""
+        """Whether one kernel can compute a group of these operators, as `Group.problems` says, and has so little code
+        that its loops are unrolled."""
         if self.problem or problem_of_block(group.kind, group.block):
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
         if group.tiled not in self._copies:
-            copies = group.copies(self.options)
-            self._copies[group.tiled] = max(copies.values()) <= MOST_COPIES
-        return self._copies[group.tiled] and self.shared_bytes(group) <= SHARED_BYTES
+            self._copies[group.tiled] = max(group.copies(self.options).values())
+        copies = self._copies[group.tiled] * group.pixels[0] * group.pixels[1]
+        is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
+        return is_small and self.shared_bytes(group) <= SHARED_BYTES
 
     def shared_bytes(self, group: Group) -> int:
         shapes = ((node, group.tile_shape(self.reaches[node])) for node in group.tiled if node in self.reaches)
@@ -279,6 +285,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         resident=found.blocks if found is not None else 1,
         occupancy=found.share if found is not None else 1.0,
         code=code,
+        serial=total.instructions + _SHUFFLE * shuffles + _FILL * filled + _THREAD,
     )
 
 

@@ -73,6 +73,7 @@ class GroupKernel:
     def __init__(self, group: Group, options: Options) -> None:
         self.group, self.options, self.team = group, options, group.team
         self.inside = set(group.nodes)
+        self.is_unrolled = group.is_unrolled(options)
         self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS)
         self.reaches = group.reaches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
@@ -133,8 +134,7 @@ class GroupKernel:
     def _pixel(self, node: Node[Any], context: Context) -> PixelFunction:
         loads = {access.param.name: self.source(access, node, context) for access in node.accesses}
         space, name = node.space, self.arguments.reserved(f"{node.operator.name}_at")
-        # Neighbouring pixels of a thread share what they read only where loops are unrolled.
-        at = region(node, loads, self.arguments, name, unrolled=True)
+        at = region(node, loads, self.arguments, name, unrolled=self.is_unrolled)
         if not space.x0 and not space.y0:
             return at
         # Where pixels around the root are read, offsets have to be constants.
