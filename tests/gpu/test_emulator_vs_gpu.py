@@ -45,8 +45,8 @@ def test_same_bits(case: Case) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("part", range(PARTS))
 def test_video_instructions(part: int) -> None:
-    """Every form, with the selectors of `golden.video`; the driver assembles the kernels. Forms of which ptxas makes code
-    with another result are listed."""
+    """Every form, with the selectors of `golden.video`. The driver assembles the kernels. Forms of which ptxas makes
+    code with another result are listed."""
     from gpu_driver import Gpu
 
     gpu = Gpu()
