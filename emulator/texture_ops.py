@@ -1,7 +1,9 @@
 """Textures and surfaces: `tex` with point filter, `txq`, `suld.b`, `sust.b`, `suq`.
 
 Computes: the addresses of elements, and then loads and stores like those of global memory, with the same checks. A
-coordinate of type f32 is rounded down. A component that the texture does not have is zero.
+coordinate of type f32 is rounded down. A component that the texture does not have is zero. With integer coordinates, a
+fetch outside of the texture gives zeros whatever its border is, as on an H200. There, one with one integer coordinate
+reads only textures in linear memory, and so `tex.1d` with type s32 is taken to read one.
 Requires: handles in registers, of images that the launch got (`textures`). Guarantees: a handle of no image, an image
 of another number of dimensions, and elements of another kind than the instruction reads, are reported as
 `out-of-bounds`.
@@ -135,7 +137,7 @@ def _fetch(binder: Binder, options: Options, instr: Instr) -> Step:
             access = accesses.setdefault(shape, Access(instr, "global", *shape, options, reads=True, writes=False))
             places = [coordinate[here] for coordinate in coordinates]
             inside = np.ones(here.size, bool)
-            if isinstance(image, Texture) and image.border == "zero":
+            if by == "s32" or (isinstance(image, Texture) and image.border == "zero"):
                 for place, extent in zip(places, image.extents, strict=True):
                     inside &= (place >= 0) & (place < extent)
             first, *rest = [np.clip(place, 0, extent - 1) for place, extent in zip(places, image.extents, strict=True)]

@@ -90,7 +90,8 @@ class Surface:
 class Texture(Surface):
     """A texture with point filter and coordinates that are not normalized; elements are read as they are stored.
 
-    ``border``: what a fetch outside of the image gives: ``clamp`` the nearest element, ``zero`` zeros.
+    ``border``: what a fetch outside of the image gives with coordinates of type f32: ``clamp`` the nearest element,
+    ``zero`` zeros. With integer coordinates it gives zeros.
     """
 
     border: str = "clamp"

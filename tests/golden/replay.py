@@ -24,6 +24,7 @@ __all__ = [
     "LAUNCHED",
     "MATRIX",
     "VIDEO",
+    "VIDEO_DIFFERENCES",
     "Golden",
     "approximate_lanes",
     "digests",
@@ -43,6 +44,8 @@ LAUNCHED = Path(__file__).with_name("sm_90_launched.npz")
 MATRIX = Path(__file__).with_name("sm_90_matrix.npz")
 #: The same for video instructions.
 VIDEO = Path(__file__).with_name("sm_90_video.npz")
+#: The keys of its forms with results that are not those of the manual, one in each line.
+VIDEO_DIFFERENCES = Path(__file__).with_name("video_differences.txt")
 
 
 def operands_of(case: Case) -> tuple[Lanes, ...]:

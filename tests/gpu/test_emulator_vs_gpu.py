@@ -14,11 +14,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 
 from golden import launch
 from golden.forms import module_text
+from golden.replay import VIDEO_DIFFERENCES
 from golden.video import video_cases, video_columns
 from ptx_run import Case, cases
 from ptxmotion.emulator import Surface, Texture
 from test_emulator_textures import FLOATS, PLACES, WORDS, image_of, text_of
 
+#: Forms of video instructions for which the GPU does not compute what the manual says.
+DIFFERENT = set(VIDEO_DIFFERENCES.read_text(encoding="utf-8").splitlines())
 #: The video instructions, in parts that are modules of their own.
 PARTS = 8
 
@@ -42,7 +45,8 @@ def test_same_bits(case: Case) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("part", range(PARTS))
 def test_video_instructions(part: int) -> None:
-    """Every form, with the selectors of `golden.video`; the driver assembles the kernels."""
+    """Every form, with the selectors of `golden.video`. The driver assembles the kernels. Forms of which ptxas makes
+    code with another result are listed."""
     from gpu_driver import Gpu
 
     gpu = Gpu()
@@ -56,7 +60,7 @@ def test_video_instructions(part: int) -> None:
         gpu.launch(module, f"k{number}", (lanes // 256,), (256,), [inputs, words, np.uint32(lanes)])
         if any((left != right).any() for left, right in zip(launch.trimmed(case, words), ours, strict=True)):
             wrong.append(case.key)
-    assert wrong == []
+    assert set(wrong) == DIFFERENT & {case.key for case in batch}
 
 
 def both(body: str, image: Surface) -> tuple[list[np.ndarray[Any, Any]], list[np.ndarray[Any, Any]]]:
@@ -81,7 +85,8 @@ def test_fetches(dtype: str, border: str, by: str) -> None:
     wrong: list[str] = []
     kind = "f32" if dtype == "f4" else "s32" if dtype[0] == "i" else "u32"
     registers, store = ("{%f0, %f1, %f2, %f3}", FLOATS) if kind == "f32" else ("{%r0, %r1, %r2, %r3}", WORDS)
-    for dimensions in (1, 2, 3):
+    # By one integer, the GPU fetches from linear memory only. These textures are arrays.
+    for dimensions in (1, 2, 3) if by == "f32" else (2, 3):
         for channels in (1, 2, 4):
             shape = (*(3, 7, 5)[3 - dimensions :], *((channels,) if channels > 1 else ()))
             places = {1: "{%x}", 2: "{%x, %y}", 3: "{%x, %y, %z, %z}"}[dimensions]

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from golden.launch import emulated
 from golden.launched import Launched, columns_of, launched_cases
 from golden.operands import RANDOM_LANES
-from golden.replay import GOLDEN, LAUNCHED, MATRIX, digests, load
+from golden.replay import GOLDEN, LAUNCHED, MATRIX, VIDEO, digests, load
 from ptxmotion.ptx import ROWS, decode
 from ptxmotion.ptx.notation import Op
 
@@ -34,7 +34,6 @@ WITHOUT_A_RECORDING = {
     "memory_cp_async_commit": "stands in every form of `cp.async`",
     "memory_cp_async_wait": "stands in every form of `cp.async`",
     "move_vector": "no form takes vector registers as they come: tests/ptx/adversarial/vector_registers.ptx",
-    **dict.fromkeys(["video_word", "video_mad", "video_parts"], "compared with the manual: test_emulator_video.py"),
     **dict.fromkeys(
         ["texture_fetch", "texture_query", "surface_load", "surface_store"],
         "need a texture or surface: tests/gpu/test_emulator_vs_gpu.py",
@@ -87,7 +86,7 @@ def test_every_form_is_recorded() -> None:
 
 def test_every_row_that_runs_is_recorded_or_says_why_not() -> None:
     recorded = {decode(key.split(" ")[0], int(key.split(" ")[1]) + 1).op for key in load().exact | load().approximate}
-    recorded |= {decode(key.split(" ")[0]).op for key in load(MATRIX).exact}
+    recorded |= {decode(key.split(" ")[0]).op for key in (*load(MATRIX).exact, *load(VIDEO).exact)}
     missing = [row for row in ROWS if row.semantics and row not in recorded and row not in ROWS_LAUNCHED]
     assert {row.semantics for row in missing if row.pattern not in SPELLED_OTHERWISE} == set(WITHOUT_A_RECORDING)
     assert {row.pattern for row in missing if row.semantics not in WITHOUT_A_RECORDING} == set(SPELLED_OTHERWISE)
