@@ -11,6 +11,7 @@ Refuses: `MachineMissing` if the machine is lost.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -138,6 +139,13 @@ def _arm_of(arm: Arm) -> ArmResult:
     return ArmResult(arm.id, arm.role, sha, "", Correctness("ok"))
 
 
+def _choices(arm: Arm) -> list[str]:
+    """The contracts of an arm that have versions: its launches depend on them."""
+    found = (json.loads(text)["kernels"].values() for text in arm.contracts.values())
+    has_versions = [any(len(kernel["versions"]) > 1 for kernel in kernels) for kernels in found]
+    return sorted(text for text, has in zip(arm.contracts.values(), has_versions, strict=True) if has)
+
+
 def outcome_of(result: BenchmarkResult) -> str:
     """The outcome of a benchmark in one line."""
     if result.error:
@@ -245,8 +253,10 @@ class _BenchmarkRun:
         return compare_figures(self.result.fullname, base, arm, thresholds)
 
     def _is_same(self, one: Arm, other: Arm) -> bool:
-        """Whether two arms have the same machine code, host program and launch mode."""
+        """Whether two arms have the same machine code, host program and launch mode, and choose the same versions."""
         if one.error or not (one.same_program and other.same_program) or one.launch != other.launch:
+            return False
+        if _choices(one) != _choices(other):
             return False
         return self.codes[one.id].is_same_code(self.codes[other.id])
 

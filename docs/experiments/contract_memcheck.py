@@ -1,6 +1,7 @@
 """Runs the programs of the suites on a GPU with every version of their contracts that a launch allows.
 
-    compute-sanitizer --tool memcheck --padding 64 python docs/experiments/contract_memcheck.py [NAME…] [OPTIONS]
+    compute-sanitizer --tool memcheck --padding 64 --report-api-errors no \
+        python docs/experiments/contract_memcheck.py [NAME…] [OPTIONS]
 
     --order ORDER   kernel: no versions; first: each launch takes the first version whose conditions hold; last: the
                     last such version (default: first)

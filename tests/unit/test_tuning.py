@@ -12,18 +12,21 @@ import pytest
 from fake_gpu import FAKE, fake_gpu
 from ptxmotion.cli import main
 from ptxmotion.contract import ContractError, LaunchClass, TunedMachine, Tuning, loads
+from ptxmotion.harness.benchmark_run import Conditions, Task, prepare, run_benchmark
 from ptxmotion.harness.launch_work import LaunchWork, observe, snapshots
 from ptxmotion.harness.machine import Machine
 from ptxmotion.harness.protocol import Plan
+from ptxmotion.harness.worker import Worker
 from ptxmotion.harness.workload import Arm
 from ptxmotion.programs import tuning, tuning_hosts
+from ptxmotion.programs.bench_session import assembler_for
 from ptxmotion.programs.tuning import TunedModule, class_of
 from ptxmotion.programs.tuning_hosts import tune
 from ptxmotion.programs.tuning_trials import ModuleTrials, Trial
 from ptxmotion.programs.variants import VariantFailed, Variants, parse_variant
 from ptxmotion.ptx import parse
 from ptxmotion.runtime import EmulatedDevice, load
-from test_contract_guard import PTX
+from test_contract_guard import APART, PTX
 
 PLAN = Plan(rounds=8, samples=5, doublings=0, seeds=(1,))
 VERSION = "-O3: disjoint buffers"
@@ -299,3 +302,20 @@ def test_tunings_that_are_refused() -> None:
     twice = replace(kernel, tunings=(*kernel.tunings, Tuning(FAKE, "", "", (LaunchClass(1, 3),))))
     with pytest.raises(ContractError, match="two tunings for NVIDIA Fake"):
         twice.check()
+
+
+def test_arms_whose_contracts_differ_are_timed_apart() -> None:
+    """The machine code of a tuned module may be that of the module with the contract of `-O3`. The launches differ."""
+    made = tuned({VERSION: 2.0})
+    plain = made.contract.tuned_for(None).dumps()
+    same, other = ({made.ptx: text} for text in (plain, made.contract.dumps()))
+    arms = [Arm("O3", {"m": PTX}), *(Arm(id, {"m": made.ptx}, contracts=same) for id in ("contract", "again"))]
+    arms.append(Arm("tuned", {"m": made.ptx}, contracts=other))
+    machine = fake_gpu({"contract": 0.9, "tuned": 0.5})
+    prepared = prepare(Task("own/add", lambda: (APART, arms)), assembler_for({"compute_capability": 90}))
+    with Worker(machine) as worker:
+        result = run_benchmark(Conditions(machine, PLAN), worker, prepared)
+    assert result.arm("again").same_code_as == "contract"
+    speedups = {each.candidate: each.speedup or 0.0 for each in result.candidates}
+    assert 1.08 < speedups["contract"] < 1.15
+    assert 1.9 < speedups["tuned"] < 2.1
