@@ -1,15 +1,16 @@
 """Partitioned image kernels beside naive ones: times, what the model `isp+m` predicts, and equal results.
 
-    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen]    needs nvcc
+    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen]          needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
     python docs/experiments/image_isp.py report FILE [FILE]                          the output of one run or of two
 
 `build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering,
-and asks the model about each kernel. `run` compares the results of all lowerings bit for bit and times them. Lowerings
+and computes what the model expects. `run` compares the results of all lowerings bit for bit and times them. Lowerings
 take turns; each time is that of a CUDA graph with several runs, divided by their number; medians. It prints a line
 ``kernel`` for each kernel that has checks, and a line ``program`` for each program. `report` makes the tables from
 these lines: how often the model is right, and the geometric mean of each program over naive, beside the shortest time
-in which its bytes can be copied.
+in which its bytes can be copied. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and
+blocks than those by which the model was chosen.
 """
 
 from __future__ import annotations

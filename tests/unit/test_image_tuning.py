@@ -38,15 +38,15 @@ def twice(src: Image[f32]) -> Image[f32]:
 
 
 class FixedTimes:
-    """A timer with the same times for every kernel. ``asked`` counts its calls."""
+    """A timer with the same times for every kernel. ``calls`` is how often it was used."""
 
     def __init__(self, *micros: float, machine: str = "GPU 1, driver 2") -> None:
-        self.micros, self.machine, self.asked = micros, machine, 0
+        self.micros, self.machine, self.calls = micros, machine, 0
 
     def seconds(self, launches: Sequence[Launch], ptx: Sequence[str]) -> list[float]:
         assert len(launches) == len(ptx) == len(self.micros)
         assert all(launch.kernel.entry(text) in text for launch, text in zip(launches, ptx, strict=True))
-        self.asked += 1
+        self.calls += 1
         return [each * 1e-6 for each in self.micros]
 
 
@@ -67,7 +67,7 @@ def test_the_fastest_lowering_is_chosen(micros: tuple[float, ...], chosen: str) 
     timer = FixedTimes(*micros)
     made = tuned(twice.graph(200, 60), options(), lambda: timer, KeptTimes(None))
     first, second, last = made.launches
-    assert timer.asked == 1, "the second operator has the kernels and sizes of the first one"
+    assert timer.calls == 1, "the second operator has the kernels and sizes of the first one"
     for launch in (first, second):
         assert launch.notes[-1] == f"chosen: {chosen}"
         times = ", ".join(
@@ -91,19 +91,19 @@ def test_tuned_pipelines_compute_the_same() -> None:
 def test_times_are_kept_by_machine_kernel_and_size(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "image-times.json"
 
-    def ask(timer: FixedTimes, *, width: int = 200, block: tuple[int, int] = (64, 4)) -> int:
+    def measured(timer: FixedTimes, *, width: int = 200, block: tuple[int, int] = (64, 4)) -> int:
         """How many times are measured."""
-        before = timer.asked
+        before = timer.calls
         tuned(twice.graph(width, 60), options(block), lambda: timer, KeptTimes(path))
-        return timer.asked - before
+        return timer.calls - before
 
     timer = FixedTimes(10, 8, 9)
-    assert [ask(timer), ask(timer)] == [1, 0]
-    assert ask(timer, width=201) == 1, "another size"
-    assert ask(timer, block=(64, 2)) == 1, "another block"
-    assert ask(FixedTimes(10, 8, 9, machine="GPU 2")) == 1, "another machine"
+    assert [measured(timer), measured(timer)] == [1, 0]
+    assert measured(timer, width=201) == 1, "another size"
+    assert measured(timer, block=(64, 2)) == 1, "another block"
+    assert measured(FixedTimes(10, 8, 9, machine="GPU 2")) == 1, "another machine"
     (first, *_) = entries = json.loads(path.read_text())
-    assert len(entries) == 4 and [ask(timer), ask(timer, width=201)] == [0, 0]
+    assert len(entries) == 4 and [measured(timer), measured(timer, width=201)] == [0, 0]
     assert {name: first[name] for name in ("machine", "node", "size", "block")} == {
         "machine": "GPU 1, driver 2",
         "node": "box",
@@ -114,7 +114,7 @@ def test_times_are_kept_by_machine_kernel_and_size(tmp_path: Path) -> None:
     # A kept time overrides what would be measured now.
     slower = FixedTimes(1, 8, 9)
     made = tuned(twice.graph(200, 60), options(), lambda: slower, KeptTimes(path))
-    assert made.launches[0].notes[-1] == "chosen: isp" and slower.asked == 0
+    assert made.launches[0].notes[-1] == "chosen: isp" and slower.calls == 0
 
 
 def test_other_processes_entries_stay(tmp_path: Path) -> None:

@@ -198,5 +198,5 @@ def test_edges_get_no_copies_beyond_the_limit() -> None:
     size = sum(1 for _ in parse(text).entries[0].instructions())
     for limit, copies in ((0, 0), (size - 1, 0), (size, 1)):
         assert optimize(text, f"isp:least=1:edges={limit}").text.count("$L_isp_edge0:") == copies
-    # A copy must be rid of as many checks as the interior.
+    # `least` is also the least number of checks that such a copy loses.
     assert "isp_edge" not in optimize(text, "isp:least=2:edges=1000").text
