@@ -98,8 +98,8 @@ class Model:
 
 #: By name of the model: its terms, and its weights on an H200.
 _MODELS: Mapping[str, tuple[tuple[str, ...], Terms, tuple[float, ...]]] = {
-    "paper": (PAPER, terms_of_paper, (1.98, 5.0, 0.001, 0.593, 0.206, 0.968, 0.527)),
-    "time": (TIME, terms_of_time, (0.149, 0.0207, 0.5, 0.0726, 0.211, 0.297, 0.131, 0.001, 0.825, 0.05, 0.003)),
+    "paper": (PAPER, terms_of_paper, (2.7, 5.26, 0.001, 0.325, 0.189, 0.545, 0.593)),
+    "time": (TIME, terms_of_time, (0.181, 0.0237, 0.449, 0.0814, 0.214, 0.175, 0.118, 0.001, 0.958, 0.0504, 0.00055)),
 }
 
 

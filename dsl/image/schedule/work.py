@@ -30,6 +30,8 @@ _BASE_REGISTERS = 20
 
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 2.0, 3.0
+#: Instructions of a load whose index is checked.
+_CHECKED_LOAD = 6.0
 
 #: Further instructions of a thread, and of a pixel that it computes for a tile in shared memory.
 _THREAD, _FILL = 30.0, 15.0
@@ -69,8 +71,9 @@ class Work:
     ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
     the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
     block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
-    where loops over its pixels are unrolled, and ``serial`` those that one thread executes. ``resident`` are the blocks
-    that a multiprocessor holds, and ``occupancy`` their share of its warps.
+    where loops over its pixels are unrolled, and ``serial`` those that one thread executes, the slowest one if it is at
+    an edge of the image. ``resident`` are the blocks that a multiprocessor holds, and ``occupancy`` their share of its
+    warps.
     """
 
     pixels: float
@@ -103,8 +106,10 @@ class Members:
     options: Options
     #: By (roots, tiled operators, pixels of a thread): what the thread does.
     _counts: dict[tuple[Any, ...], Counts] = field(default_factory=dict[tuple[Any, ...], Counts], repr=False)
-    #: By tiled operators: how often an operator is computed for a pixel, at most.
-    _copies: dict[frozenset[Node[Any]], int] = field(default_factory=dict[frozenset[Node[Any]], int], repr=False)
+    #: By tiled operators: how often each operator is computed for a pixel, where pixels share nothing.
+    _copies: dict[frozenset[Node[Any]], dict[Node[Any], int]] = field(
+        default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
+    )
 
     @cached_property
     def group(self) -> Group:
@@ -152,11 +157,25 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
-        if group.tiled not in self._copies:
-            self._copies[group.tiled] = max(group.copies(self.options).values())
-        copies = self._copies[group.tiled] * group.pixels[0] * group.pixels[1]
+        copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
         return is_small and self.shared_bytes(group) <= SHARED_BYTES
+
+    def copies(self, group: Group) -> dict[Node[Any], int]:
+        """By node: how often it is computed for a pixel, as `Group.copies` says."""
+        if group.tiled not in self._copies:
+            self._copies[group.tiled] = group.copies(self.options)
+        return self._copies[group.tiled]
+
+    def checked(self, group: Group) -> float:
+        """The instructions of a thread at an edge of the image for one of its pixels. There, pixels share nothing."""
+        inside, total = set(self.nodes), 0.0
+        for node, count in self.copies(group).items():
+            operations = operations_of(node)
+            sizes = [access.extent.size for access in node.accesses if access.image not in inside]
+            loads = sum(width * height for width, height in sizes)
+            total += count * (operations.alu + _SFU * operations.sfu + _CHECKED_LOAD * loads)
+        return total
 
     def shared_bytes(self, group: Group) -> int:
         shapes = ((node, group.tile_shape(self.reaches[node])) for node in group.tiled if node in self.reaches)
@@ -285,7 +304,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         resident=found.blocks if found is not None else 1,
         occupancy=found.share if found is not None else 1.0,
         code=code,
-        serial=total.instructions + _SHUFFLE * shuffles + _FILL * filled + _THREAD,
+        serial=max(total.instructions + _SHUFFLE * shuffles + _FILL * filled, own * members.checked(group)) + _THREAD,
     )
 
 
