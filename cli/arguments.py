@@ -287,7 +287,9 @@ TRUSTED_ONLY = {
     "verify": frozenset(["inputs", "log"]),
     "emulate": frozenset(["trace"]),
     "fuse": frozenset(["assume-independent"]),
+    "contract": frozenset(["record"]),
     "doctor": frozenset(["calibrate"]),
+    "image": frozenset(["save-schedule"]),
     "run": frozenset(["json"]),
     # The command before is executed.
     "times": frozenset(["json", "before"]),

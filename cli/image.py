@@ -50,8 +50,8 @@ examples:
 
 _TUNE = """\
 examples:
-  ptxmotion image tune harris --size 2048x2048 --seconds 30 -o harris.json
-  ptxmotion image run harris in.png --schedule=harris.json -o out.png
+  ptxmotion image tune harris --size 2048x2048 --seconds 30 -o harris.json    (on a machine with a GPU)
+  ptxmotion image run harris in.png --schedule=harris.json -o out.png    (on a machine with a GPU)
 """
 
 

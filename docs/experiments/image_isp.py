@@ -26,13 +26,14 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from ptxmotion.python_child import process_pool
 
 ARCH = "sm_90"
 PAPER = ("gaussian3x3", "laplace5x5", "bilateral13x13", "sobel", "night")
@@ -75,7 +76,7 @@ def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float, *, i
     tasks = [(name, *rest, sizes) for name in order for rest in itertools.product(BOUNDARIES, blocks)]
     runs: list[Any] = []
     left_out = 0
-    with ProcessPoolExecutor(jobs) as pool:
+    with process_pool(jobs) as pool:
         pending = {pool.submit(_built, *task): task for task in tasks}
         for done in as_completed(pending):
             if done.cancelled():

@@ -23,11 +23,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ptxmotion.python_child import process_pool
 
 PROGRAMS = (
     "gaussian3x3",
@@ -61,7 +61,7 @@ def build(folder: Path, jobs: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tasks = list(itertools.product(PROGRAMS, SIZES))
     runs: list[Any] = []
-    with ProcessPoolExecutor(jobs) as pool:
+    with process_pool(jobs) as pool:
         for made, cubins in pool.map(_built, *zip(*tasks, strict=True)):
             runs.append(made)
             for name, cubin in cubins.items():

@@ -17,14 +17,13 @@ from __future__ import annotations
 
 import argparse
 import math
-import multiprocessing
 import random
 import statistics
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import numpy as np
@@ -43,6 +42,7 @@ from ptxmotion.dsl.image.streams.planning import ExecutionPlan, by_resources, pl
 from ptxmotion.dsl.image.streams.values import value_of
 from ptxmotion.dsl.image.windows import layout_of
 from ptxmotion.harness.cuda import CudaBackend
+from ptxmotion.python_child import process_pool
 from ptxmotion.suites.registry import find
 from ptxmotion.toolchain.cubin_cache import assemble_kept
 from ptxmotion.toolchain.tools import arch_for
@@ -339,7 +339,7 @@ def rows_of(parts: Sequence[str], sizes: list[int], jobs: int) -> dict[str, list
         for size in sizes
         if part != "edges" or size in (512, 2048)
     ]
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+    with process_pool(jobs) as pool:
         plans = list(pool.map(plans_of, *zip(*wanted, strict=True))) if wanted else []
     rows: dict[str, list[tuple[str, Arms, dict[str, float]]]] = {part: [] for part in parts}
     if "branches" in rows:

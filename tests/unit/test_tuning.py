@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_gpu import FAKE, fake_gpu
+from fake_tuning_gpu import FAKE, fake_gpu
 from ptxmotion.cli import main
 from ptxmotion.contract import ContractError, LaunchClass, TunedMachine, Tuning, loads
 from ptxmotion.harness.benchmark_run import Conditions, Task, prepare, run_benchmark
