@@ -120,7 +120,7 @@ class KernelTransform:
             return None
         promise, profile = self.promise, self.profile
         promised = None
-        if promise is not None and promise.text != "conservative":
+        if promise is not None and not promise.is_empty:
             promised = (
                 promise.everything,
                 sorted(promise.kernels),

@@ -105,12 +105,18 @@ class Promise:
 
     @property
     def text(self) -> str:
-        """The promise as `parse` reads it."""
+        """The promise as `parse` reads it: what it says about buffers. `aligned` and `inside` have no text."""
         if self.everything:
             return "restrict"
         names = sorted(self.kernels) + sorted(f"{kernel}.{param}" for kernel, param in self.parameters)
         names += sorted(f"{kernel}.{param}+{other}" for kernel, param, other in self.pairs)
         return f"restrict:{','.join(names)}" if names else "conservative"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is promised."""
+        stated = (self.everything, self.kernels, self.parameters, self.pairs, self.aligned)
+        return not any(stated) and self.inside is None
 
     def covers(self, kernel: str, param: str) -> bool:
         """Whether the buffer of ``param`` is promised to overlap no other parameter's buffer."""

@@ -1,10 +1,15 @@
 """The passes run again under a promise only for kernels about whose buffers they have asked something."""
 
+from typing import Any
+
 import pytest
 from motion import SUM_IN_MEMORY as SUM
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.memory.alias import Promise, RecordingPromise
 from ptxmotion.ptx import Kernel, Module
+from ptxmotion.transforms.gate.judge import Refused
+from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.transforms.passes import passes_of
 from ptxmotion.transforms.pipeline import KernelTransform
 from ptxmotion.transforms.remarks import Remarks
 
@@ -52,3 +57,69 @@ def test_a_promise_records_what_is_asked() -> None:
     promise = RecordingPromise(pairs=frozenset([("k", "a", "b")]))
     assert promise.are_disjoint("k", "b", "a") and not promise.are_disjoint("k", "c", "a")
     assert promise.asked == {("k", "a", "b"), ("k", "a", "c")}
+
+
+#: ``x[0] = 3 * x[0] + x[1]``. There is only one buffer, so a vector load needs no promise about buffers.
+ADJACENT = (
+    COPY.replace("ld.volatile.global.u32 %r1, [%rd1];", "ld.global.u32 %r1, [%rd1]; ld.global.u32 %r3, [%rd1+4];")
+    .replace("%r1, 3, %r1", "%r1, 3, %r3")
+    .replace("copy", "adjacent")
+    .replace("[y]", "[x]")
+)
+
+
+class Remembers(StaticJudge):
+    """The static judge with a cache of outcomes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[str, Any] = {}
+
+    def recall(self, key: str) -> Any:
+        return self.kept.get(key)
+
+    def remember(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+
+@pytest.mark.parametrize("judge", [StaticJudge(), Remembers()])
+def test_different_promises_have_different_outcomes_in_the_cache(judge: StaticJudge) -> None:
+    """The version with a vector load assumes alignment only, and the kernel nothing. Twice: the second run recalls."""
+    for _ in range(2):
+        result = optimize(ADJACENT, "O3", Policy(contract=True, judge=judge))
+        assert result.contract is not None
+        *found, _ = result.contract.kernels["adjacent"].versions
+        assert [each.description for each in found] == ["aligned"]
+        before, _, after = result.text.partition(".entry adjacent(")
+        assert ".v2.u32" in before and ".v2.u32" not in after
+
+
+class RefusesOnce(Remembers):
+    """Refuses its first question, so that the outcome of the kernel is not recorded."""
+
+    def figures(self, module: Module) -> Any:
+        if not self.has_refused:
+            self.has_refused = True
+            raise Refused("first")
+        return super().figures(module)
+
+    has_refused = False
+
+
+def test_a_kernel_is_not_replaced_by_an_outcome_that_assumes_alignment() -> None:
+    """The kernel is judged, because it loads one element twice."""
+    text = ADJACENT.replace("mad.lo.u32", "ld.global.u32 %r5, [%rd1]; add.u32 %r3, %r3, %r5;\n    mad.lo.u32")
+    judge = RefusesOnce()
+    optimize(text, "O3", Policy(contract=True, judge=judge))
+    assert judge.has_refused
+    assert ".v2.u32" not in optimize(text, "O3", Policy(judge=judge)).text
+
+
+def test_each_promise_has_an_identity_of_its_own() -> None:
+    """Only an empty promise is the same as none; `RecordingPromise` records what is asked, and promises nothing."""
+    aligned = frozenset([("k", "a", 16)])
+    promises = [None, Promise(aligned=aligned), Promise(pairs=frozenset([("k", "a", "b")])), Promise(everything=True)]
+    found = [KernelTransform(passes_of("O3"), each).identity for each in promises]
+    assert None not in found and len(set(found)) == len(found)
+    for empty in (Promise(), RecordingPromise()):
+        assert KernelTransform(passes_of("O3"), empty).identity == found[0]

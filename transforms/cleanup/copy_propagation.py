@@ -180,10 +180,13 @@ def takes(instr: Instr, renamed: Mapping[Reg, Reg]) -> bool:
     """Whether the instruction may read the registers of ``renamed`` instead of its own.
 
     Every operand that takes an integer takes a register of type ``.b32``. The reverse does not hold: a sum of
-    ``.f16x2`` takes ``.b32``, but not ``.u32``.
+    ``.f16x2`` takes ``.b32``, but not ``.u32``. Where the opcode table does not state the types of the operands, as of
+    ``mma``, the answer is no.
     """
     if all(new.type is old.type or new.type.kind == "b" for old, new in renamed.items()):
         return True
+    if instr.form.is_opaque or instr.form.op.wildcard:
+        return False
     count, operands = instr.form.dst_count, instr.operands
     sources = [substitute(operand, cast("Mapping[Operand, Operand]", renamed)) for operand in operands[count:]]
     return problem(instr.form, tuple([kind_of(operand) for operand in (*operands[:count], *sources)])) is None
