@@ -208,9 +208,9 @@ def test_calls_of_several_threads(execution: str) -> None:
     images = [np.full((30, 70), value, np.float32) for value in range(1, 7)]
     backend = EmulatorBackend()
     with ThreadPoolExecutor(len(images)) as pool:
-        made = list(pool.map(lambda image: compiled(image, backend=backend), images))
+        made = [pool.submit(compiled, image, backend=backend) for image in images]
     for image, result in zip(images, made, strict=True):
-        assert np.array_equal(result, image * np.float32(0.625))
+        assert np.array_equal(result.result(), image * np.float32(0.625))
 
 
 def test_several_backends_and_results() -> None:
