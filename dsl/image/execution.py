@@ -416,6 +416,8 @@ class Pipeline(Generic[P, R]):
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
+        if not isinstance(schedule, str | Plan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DslError(f"a schedule is a Plan or a text, not {schedule!r}")
         if schedule and (lowering != "naive" or tune):
             given = "tune=True" if tune else f"lowering={lowering!r}"
             raise DslError(f"a schedule is a lowering of its own: leave out {given}")

@@ -164,6 +164,9 @@ def test_a_pipeline_is_compiled_by_a_schedule() -> None:
         blur.compile((21, 130), schedule="auto", lowering="isp")
     with pytest.raises(DslError, match="no schedule 'atuo' \\(did you mean 'auto'"):
         blur.compile((21, 130), schedule="atuo")
+    wrong: Any = Path("blur.json")
+    with pytest.raises(DslError, match="a schedule is a Plan or a text, not"):
+        blur.compile((21, 130), schedule=wrong)
     with pytest.raises(DslError, match="a plan of blur has no 'acros'"):
         blur.compile((21, 130), schedule=by_hand.to_json().replace('"across"', '"acros"', 1))
 
