@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -93,13 +94,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     _add_size(each)
     _add_number(each)
-    each.add_argument("--seconds", type=float, default=60.0, help="how long to search (default: 60)")
+    each.add_argument("--seconds", type=_seconds, default=60.0, help="how long to search (default: 60)")
     each.add_argument("-o", dest="output", metavar="FILE", required=True, help="write the schedule, for --schedule")
 
 
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
-    parser.add_argument("--lowering", metavar="LOWERING", help="naive, isp, isp_warp or isp+m (default: naive)")
+    parser.add_argument(
+        "--lowering", metavar="LOWERING", help="naive, isp, isp_warp, isp+m, fused, fused+h or auto (default: naive)"
+    )
     parser.add_argument(
         "--tune",
         action="store_true",
@@ -110,7 +113,12 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         metavar="SCHEDULE",
         help="instead of a lowering: auto, dynamic, paper, greedy, fused, separate, or a file (see docs/images.md)",
     )
-    parser.add_argument("--block", type=_block, metavar="XxY", help="the threads of a block (default: 32x8)")
+    parser.add_argument(
+        "--block",
+        type=_block,
+        metavar="XxY",
+        help="the threads of a block, where no search chooses them (default: 32x8)",
+    )
     parser.add_argument(
         "--execution",
         choices=("stream", "graph", "auto"),
@@ -175,6 +183,21 @@ def _number(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"'{text}' is not a number with its name, such as limit=0.5") from None
 
 
+def _seconds(text: str) -> float:
+    """The argparse type of ``--seconds``.
+
+    >>> _seconds("2.5")
+    2.5
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds above 0")
+    return seconds
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; its exit code."""
     if arguments.action == "tune":
@@ -212,8 +235,10 @@ def _show(arguments: argparse.Namespace) -> int:
 
     found = find_pipeline(arguments.pipeline)
     sizes = _sizes(found, arguments.size)
-    if arguments.save_schedule and not arguments.schedule:
+    if arguments.save_schedule and arguments.schedule is None:
         usage_error("--save-schedule writes the schedule of --schedule")
+    if arguments.output and arguments.output == arguments.save_schedule:
+        usage_error(f"-o and --save-schedule are the same file, {arguments.output}")
     if arguments.counts and arguments.lowering not in _PARTITIONED:
         usage_error(f"--counts counts the instructions of regions: --lowering={', '.join(_PARTITIONED)}")
     lowered = _lowered(found, sizes, arguments)
@@ -230,16 +255,14 @@ def _show(arguments: argparse.Namespace) -> int:
         print(Compiled(lowered, _compiler(found), arguments.execution).plan)
     if arguments.counts:
         _print_counts(found, lowered, arguments.lowering)
+    outputs = Outputs()
     if arguments.save_schedule:
-        outputs = Outputs()
         outputs.add(arguments.save_schedule, _plan(lowered.graph, lowered.options, arguments.schedule).to_json())
-        outputs.commit()
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 
-        outputs = Outputs()
         outputs.add(arguments.output, draw_pipeline(lowered))
-        outputs.commit()
+    outputs.commit()
     return FINE
 
 
@@ -270,11 +293,14 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
     from ..spelling import did_you_mean
     from .outcome import say
 
-    if arguments.schedule:
+    if arguments.schedule is not None:
         from ..dsl.image.group_lowering import lower_plan
+        from ..dsl.image.schedule.auto import SCHEDULES
 
         if arguments.lowering or arguments.tune:
             usage_error(f"--schedule and {'--lowering' if arguments.lowering else '--tune'} exclude each other")
+        if arguments.block and arguments.schedule not in SCHEDULES:
+            usage_error("the file of a schedule has the blocks of its groups: leave out --block")
         options = Options(arguments.block or (32, 8))
         return lower_plan(_plan(found.pipeline.graph(sizes=sizes), options, arguments.schedule), options, "schedule")
     lowering = arguments.lowering or ("isp+m" if arguments.tune else "naive")
@@ -296,14 +322,20 @@ def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], argumen
 
 def _plan(graph: Graph, options: Options, schedule: str) -> Plan:
     """The plan of a graph by the name of a schedule, or of a file."""
+    from ..dsl.image.groups import plan_from_json
     from ..dsl.image.schedule.auto import SCHEDULES, scheduled
     from ..spelling import did_you_mean
 
-    if schedule not in SCHEDULES and not Path(schedule).exists():
+    if schedule in SCHEDULES:
+        return scheduled(graph, options, schedule)
+    if not schedule or not Path(schedule).exists():
         hint = did_you_mean(schedule, SCHEDULES)
         usage_error(f"--schedule: there is no file '{schedule}'{hint}; schedules with names are {', '.join(SCHEDULES)}")
-    text = schedule if schedule in SCHEDULES else Path(schedule).read_text(encoding="utf-8")
-    return scheduled(graph, options, text)
+    try:
+        text = Path(schedule).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        usage_error(f"--schedule: {schedule} is not a text file in UTF-8")
+    return plan_from_json(graph, text, options)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
@@ -84,6 +85,8 @@ class Compiled:
         self.lowered = lowered
         self.nvcc = nvcc
         self.execution = execution
+        #: Held by a call while it uses what calls share: memory of plans, arguments of graphs, backends.
+        self._lock = threading.Lock()
         #: By the number of the device: the graph over arrays on it.
         self._graphs: dict[int, ArrayGraph] = {}
         #: The plan on the backend of the last call with ``backend``, and on the default backend.
@@ -168,10 +171,12 @@ class Compiled:
             values.update(zip((image.name for image in self.graph.inputs), pixels, strict=True))
             for image in self.graph.outputs:
                 values[image.name] = np.zeros(image.width * image.height, t.dtype_of_type(image.pixel))
-            by_name = self._host_program(backend).run(values)
+            with self._lock:
+                by_name = self._host_program(backend).run(values)
             results = [by_name[image.name] for image in self.graph.outputs]
         else:
-            results = self._plan_run(backend).run(pixels, numbers)
+            with self._lock:
+                results = self._plan_run(backend).run(pixels, numbers)
         made: list[Any] = []
         for number, image in enumerate(self.graph.outputs):
             dtype, lanes = layout_of(image.pixel)
@@ -221,7 +226,8 @@ class Compiled:
             memory.update(zip(self.graph.outputs, made, strict=True))
             stream = stream_of(first)
             if self.execution != "stream" and self.plan.is_graph:
-                self._array_graph(first).launch(memory, numbers, handle_of(stream))
+                with self._lock:
+                    self._array_graph(first).launch(memory, numbers, handle_of(stream))
                 return made
             last = self._last_launches()
             for number, (launch, kernel) in enumerate(zip(self.lowered.launches, self._kernels(first), strict=True)):
@@ -410,6 +416,8 @@ class Pipeline(Generic[P, R]):
         for name, each in by_name.items():
             if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
+        if not isinstance(schedule, str | Plan):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DslError(f"a schedule is a Plan or a text, not {schedule!r}")
         if schedule and (lowering != "naive" or tune):
             given = "tune=True" if tune else f"lowering={lowering!r}"
             raise DslError(f"a schedule is a lowering of its own: leave out {given}")

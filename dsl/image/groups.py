@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
+from ...spelling import did_you_mean
 from .. import types as t
 from ..errors import DslError
 from .graph import Graph
@@ -34,6 +35,13 @@ MOST_COPIES = 1024
 
 #: The most copies of an operator, over all pixels of a thread, for which loops of operators are unrolled.
 MOST_UNROLLED_COPIES = 640
+
+#: The most pixels of a thread along x or y. Coordinates at the end of the last tile must fit in i32.
+MOST_PIXELS = 1 << 16
+
+#: The members of a plan and of each group in JSON.
+_PLAN_MEMBERS = ("pipeline", "groups")
+_GROUP_MEMBERS = ("nodes", "tiled", "tiles", "block", "pixels", "in_registers")
 
 #: How many pixels an operator may have more than an image that it reads near its own pixel.
 MOST_BEYOND = 16
@@ -204,16 +212,19 @@ class Group:
             yield "a global operator has a kernel of its own"
             return
         yield from self._dependences()
-        yield from self.hybrid_problems()
         spaces = {(int(n.space.width), int(n.space.height), n.space.x0, n.space.y0) for n in self.stored}
         if len(spaces) > 1:
             yield f"the results {', '.join(node.name for node in self.stored)} have different pixels"
         if self.block[0] * self.block[1] > 1024 or min(*self.block, *self.pixels) < 1:
             yield f"a block has 1 to 1024 threads, and a thread at least one pixel: {self.block}, {self.pixels}"
             return
+        if max(self.pixels) > MOST_PIXELS:
+            yield f"a thread computes at most {MOST_PIXELS} pixels along x or y, not {max(self.pixels)}"
+            return
         if problem := problem_of_block(self.kind, self.block):
             yield problem
             return
+        yield from self.hybrid_problems()
         if not self.tiled <= set(self.nodes):
             yield "only operators of the group can be kept in tiles"
         elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
@@ -223,7 +234,8 @@ class Group:
                 yield f"{node.name} would be computed {copies} times for a pixel"
 
     def hybrid_problems(self) -> Iterator[str]:
-        """What is wrong with the part of tiles that is in registers."""
+        """What is wrong with the part of tiles that is in registers. Requires: warps divide the block
+        (`problem_of_block`)."""
         if self.kind != "hybrid":
             if self.in_registers:
                 yield f"{self.in_registers} columns in registers need hybrid tiles, not tiles of a {self.kind}"
@@ -325,6 +337,12 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
     by_name = {node.name: node for node in graph.nodes}
     try:
         document: Any = json.loads(text)
+        _check_members(document, _PLAN_MEMBERS, f"a plan of {graph.name}")
+        name: object = document["pipeline"]
+        if name != graph.name:
+            raise DslError(f"this is a plan of {name}, not of {graph.name}")
+        for group in document["groups"]:
+            _check_members(group, _GROUP_MEMBERS, "a group of a plan")
         groups = tuple(
             Group(
                 graph,
@@ -337,22 +355,28 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
             )
             for group in document["groups"]
         )
-        name: object = document["pipeline"]
     except json.JSONDecodeError as why:
         raise DslError(f"this is not the JSON of a plan: {why}") from None
     except KeyError as why:
         raise DslError(f"a plan of {graph.name} has no {why}") from None
     except (TypeError, ValueError):
         raise DslError("a plan has an object for each group, whose block and pixels are two integers") from None
-    if name != graph.name:
-        raise DslError(f"this is a plan of {name}, not of {graph.name}")
     order = {node: number for number, node in enumerate(graph.nodes)}
     for group in groups:
-        if not group.nodes or [*group.nodes] != sorted(group.nodes, key=order.__getitem__):
-            raise DslError(f"a group has operators in the order of the graph: {', '.join(by_name)}")
+        if not group.nodes or [*group.nodes] != sorted(set(group.nodes), key=order.__getitem__):
+            raise DslError(f"a group has operators in the order of the graph, each once: {', '.join(by_name)}")
     plan = Plan(graph, groups)
     plan.check(options)
     return plan
+
+
+def _check_members(value: Any, known: Sequence[str], owner: str) -> None:
+    """Raise `DslError` if an object has a member that is not one of ``known``; `TypeError` if it is no object."""
+    if not isinstance(value, dict):
+        raise TypeError
+    for member in cast("dict[str, Any]", value):
+        if member not in known:
+            raise DslError(f"{owner} has no member '{member}'{did_you_mean(member, known)}")
 
 
 def _can_be_shuffled(pixel: t.Scalar | t.Struct) -> bool:

@@ -72,3 +72,21 @@ def test_what_is_refused(file: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "there is no file 'atuo' (did you mean 'auto'?)" in refused("--schedule=atuo")
     assert "exclude each other" in refused("--schedule=auto", "--lowering=isp")
     assert "writes the schedule of --schedule" in refused("--save-schedule", str(wrong))
+    assert "there is no file ''" in refused("--schedule=")
+    binary, empty = tmp_path / "binary.json", tmp_path / "empty.json"
+    binary.write_bytes(b"\xff\xfe")
+    empty.write_text("")
+    assert "is not a text file in UTF-8" in refused("--schedule", str(binary))
+    assert "this is not the JSON of a plan" in refused("--schedule", str(empty))
+    assert "the file of a schedule has the blocks" in refused("--schedule", str(wrong), "--block=8x8")
+    same = str(tmp_path / "same.svg")
+    assert same in refused("--schedule=separate", "--save-schedule", same, "-o", same)
+    assert not Path(same).exists()
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0", "x"])
+def test_the_budget_of_a_search_is_a_number_of_seconds(
+    file: str, seconds: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["image", "tune", file, "-o", "schedule.json", f"--seconds={seconds}"]) == 2
+    assert f"'{seconds}' is not a number of seconds above 0" in capsys.readouterr().err

@@ -53,6 +53,19 @@ def test_all_sources_of_pixels(mode: str) -> None:
         assert plan_from_json(graph, plan.to_json(), Options()) == plan
 
 
+@pytest.mark.parametrize(("pixels", "in_registers"), [((1, 2), 1), ((3, 2), 2)])
+def test_a_tile_that_no_near_access_reads(pixels: tuple[int, int], in_registers: int) -> None:
+    @pipeline
+    def far(src: Image[i32]) -> Image[i32]:
+        repeated = placed(Accessor(hashed(Accessor(src, Boundary.CLAMP)), Boundary.REPEAT))
+        return mixed(repeated, placed(Accessor(src, Boundary.CLAMP)))
+
+    graph = far.graph(170, 12)
+    names = [node.name for node in graph.nodes]
+    plan = plan_of(graph, [names], ("hashed",), (32, 2), pixels, "hybrid", in_registers)
+    check(graph, plan, random_image(170, 12))
+
+
 @pytest.mark.parametrize("mode", ["clamp", "mirror"])
 def test_small_images(mode: str) -> None:
     @pipeline

@@ -11,7 +11,7 @@ import pytest
 from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Graph, Image, Window, local, pipeline, point
 from ptxmotion.dsl.image.fusion.partition import exhaustive
-from ptxmotion.dsl.image.groups import Group, Plan, separate
+from ptxmotion.dsl.image.groups import Group, Plan, plan_from_json, separate
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.schedule import dynamic
 from ptxmotion.dsl.image.schedule.auto import SCHEDULES, candidates, scheduled
@@ -164,8 +164,29 @@ def test_a_pipeline_is_compiled_by_a_schedule() -> None:
         blur.compile((21, 130), schedule="auto", lowering="isp")
     with pytest.raises(DslError, match="no schedule 'atuo' \\(did you mean 'auto'"):
         blur.compile((21, 130), schedule="atuo")
+    wrong: Any = Path("blur.json")
+    with pytest.raises(DslError, match="a schedule is a Plan or a text, not"):
+        blur.compile((21, 130), schedule=wrong)
     with pytest.raises(DslError, match="a plan of blur has no 'acros'"):
         blur.compile((21, 130), schedule=by_hand.to_json().replace('"across"', '"acros"', 1))
+
+
+def test_members_of_the_json_are_checked() -> None:
+    graph = blur.graph(130, 21)
+    group = {"nodes": ["across", "down"], "tiled": ["across"], "block": [32, 2], "pixels": [2, 4]}
+
+    def refused(*groups: object, message: str, **more: object) -> None:
+        with pytest.raises(DslError, match=message):
+            plan_from_json(graph, json.dumps({"pipeline": "blur", "groups": groups, **more}), Options())
+
+    refused({**group, "tile": "warp"}, message=r"no member 'tile' \(did you mean 'tiles'")
+    refused(group, block=[32, 2], message="no member 'block'")
+    refused({**group, "nodes": ["across", "across", "down"]}, message="operators in the order of the graph")
+    refused({**group, "block": [0, 2], "tiles": "hybrid", "in_registers": 1}, message="1 to 1024 threads")
+    refused({**group, "pixels": [100_000_000, 1]}, message="a thread computes at most")
+    refused({**group, "nodes": ["x"]}, pipeline="corners", message="this is a plan of corners, not of blur")
+    with pytest.raises(DslError, match="a plan has an object"):
+        blur.compile((21, 130), schedule="[]")
 
 
 def test_weights_of_this_machine(tmp_path: Path) -> None:

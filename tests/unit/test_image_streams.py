@@ -1,6 +1,7 @@
 """Plans of launches: dependences, buffers that share memory, the model of streams, and runs of plans."""
 
 import random
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,17 @@ def test_executions_compute_the_same(execution: str, lowering: str) -> None:
     for _ in range(2):
         assert np.array_equal(compiled(image, backend=backend), moved * np.float32(0.5) + image * np.float32(0.125))
     assert backend.findings == []
+
+
+@pytest.mark.parametrize("execution", ["stream", "graph", "auto"])
+def test_calls_of_several_threads(execution: str) -> None:
+    compiled = diamond.compile((30, 70), execution=execution)
+    images = [np.full((30, 70), value, np.float32) for value in range(1, 7)]
+    backend = EmulatorBackend()
+    with ThreadPoolExecutor(len(images)) as pool:
+        made = [pool.submit(compiled, image, backend=backend) for image in images]
+    for image, result in zip(images, made, strict=True):
+        assert np.array_equal(result.result(), image * np.float32(0.625))
 
 
 def test_several_backends_and_results() -> None:

@@ -91,7 +91,7 @@ def scheduled(graph: Graph, options: Options, schedule: str) -> Plan:
     legal."""
     if schedule in SCHEDULES:
         return SCHEDULES[schedule](graph, options)
-    if not schedule.lstrip().startswith("{"):
+    if not schedule.lstrip().startswith(("{", "[")):
         hint = did_you_mean(schedule, SCHEDULES)
         raise DslError(f"there is no schedule {schedule!r}{hint}; there are {', '.join(SCHEDULES)}, and JSON")
     return plan_from_json(graph, schedule, options)

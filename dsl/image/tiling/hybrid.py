@@ -121,7 +121,9 @@ class HybridKernel(GroupKernel):
         """The part of the tile in registers, in an order of rows in which few registers are in use at a time."""
         tall, tiles = self.group.pixels[1], list(self.tiles.values())
         lines: list[str] = []
-        for step in range(min(-tile.reach.up - tile.reach.down for tile in tiles), tall):
+        # Without tiles, results are the only rows: everything that is tiled is read by far accesses only.
+        first = min((-tile.reach.up - tile.reach.down for tile in tiles), default=0)
+        for step in range(first, tall):
             for tile in tiles:
                 row = step + tile.reach.down
                 if -tile.reach.up <= row < tall + tile.reach.down:
