@@ -33,6 +33,7 @@ from random_affine_kernels import POINTERS, RandomContract, RandomLaunch, fitted
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 
+from caching_judges import RefusesOnce, Remembers
 from suite_programs import compiled
 
 SHARE = 10
@@ -158,6 +159,18 @@ def test_versions_compute_the_same(seeds: list[int]) -> None:
         assert wrong_versions(seed, tally) == [], seed
     assert tally.counts.get("versions", 0), "no kernel had a version"
     print(tally)
+
+
+@pytest.mark.fuzz
+def test_outcomes_in_the_cache_promise_nothing(seeds: list[int]) -> None:
+    """A run without a contract gives the same if a run with a contract has filled the cache of its judge before, also
+    if the judge could not judge the kernel then."""
+    for seed in seeds:
+        ptx = random_contract(seed, MANY).ptx
+        alone = optimize(ptx, "O3", Policy(judge=Remembers())).text
+        for judge in (Remembers(), RefusesOnce()):
+            optimize(ptx, "O3", Policy(contract=True, judge=judge))
+            assert optimize(ptx, "O3", Policy(judge=judge)).text == alone, seed
 
 
 def wrong_versions(seed: int, tally: Tally, adjacents: int = 3) -> list[str]:

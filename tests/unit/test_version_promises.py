@@ -1,13 +1,11 @@
 """The passes run again under a promise only for kernels about whose buffers they have asked something."""
 
-from typing import Any
-
 import pytest
+from caching_judges import RefusesOnce, Remembers
 from motion import SUM_IN_MEMORY as SUM
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.memory.alias import Promise, RecordingPromise
 from ptxmotion.ptx import Kernel, Module
-from ptxmotion.transforms.gate.judge import Refused
 from ptxmotion.transforms.gate.static_judge import StaticJudge
 from ptxmotion.transforms.passes import passes_of
 from ptxmotion.transforms.pipeline import KernelTransform
@@ -68,20 +66,6 @@ ADJACENT = (
 )
 
 
-class Remembers(StaticJudge):
-    """The static judge with a cache of outcomes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: dict[str, Any] = {}
-
-    def recall(self, key: str) -> Any:
-        return self.kept.get(key)
-
-    def remember(self, key: str, value: Any) -> None:
-        self.kept[key] = value
-
-
 @pytest.mark.parametrize("judge", [StaticJudge(), Remembers()])
 def test_different_promises_have_different_outcomes_in_the_cache(judge: StaticJudge) -> None:
     """The version with a vector load assumes alignment only, and the kernel nothing. Twice: the second run recalls."""
@@ -92,18 +76,6 @@ def test_different_promises_have_different_outcomes_in_the_cache(judge: StaticJu
         assert [each.description for each in found] == ["aligned"]
         before, _, after = result.text.partition(".entry adjacent(")
         assert ".v2.u32" in before and ".v2.u32" not in after
-
-
-class RefusesOnce(Remembers):
-    """Refuses its first question, so that the outcome of the kernel is not recorded."""
-
-    def figures(self, module: Module) -> Any:
-        if not self.has_refused:
-            self.has_refused = True
-            raise Refused("first")
-        return super().figures(module)
-
-    has_refused = False
 
 
 def test_a_kernel_is_not_replaced_by_an_outcome_that_assumes_alignment() -> None:
