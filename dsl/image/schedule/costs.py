@@ -23,15 +23,16 @@ from typing import Any, TypeAlias
 from ....arch import REGISTERS, architecture
 from ....cache import cache_folder
 from ...errors import DslError
-from .work import Work
+from ..fusion.machine import H200
+from .work import SECTOR, Work
 
 __all__ = ["LAUNCH", "PAPER", "TIME", "Model", "model_here", "terms_of_paper", "terms_of_time", "weights_path"]
 
 #: Microseconds of a kernel of a CUDA graph that does nothing.
 LAUNCH = 0.9
 
-#: Bytes and operations per microsecond of the GPU, and its multiprocessors.
-_BYTES, _OPERATIONS, _MULTIPROCESSORS = 4.2e6, 1.4e7, 132
+#: Bytes and operations per microsecond of the GPU.
+_BYTES, _OPERATIONS = 4.2e6, 1.4e7
 
 #: Instructions of code that is fetched without delay, and how many more double the time of all.
 _CACHED, _FETCHED = 600, 3000
@@ -48,10 +49,10 @@ def terms_of_paper(work: Work) -> tuple[float, ...]:
     row = architecture(90)
     shared = row.shared if row is not None else 0
     pixel_bytes = work.moved / work.pixels
-    transactions = work.transactions + pixel_bytes / 32
+    transactions = work.transactions + pixel_bytes / SECTOR
     computing = (work.alu + 8 * work.sfu) / _OPERATIONS
-    moving = transactions * 32 / _BYTES
-    wave = max(1, work.resident) * _MULTIPROCESSORS
+    moving = transactions * SECTOR / _BYTES
+    wave = max(1, work.resident) * H200.multiprocessors
     waves = work.blocks / wave
     return (
         transactions,

@@ -25,21 +25,20 @@ from ....arch import MAX_THREADS
 from ....toolchain.occupancy import occupancy
 from ... import types as t
 from ..fusion.benefit import operations_of
+from ..fusion.machine import H200
 from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Node
 from ..tiling.teams import WARP
-from .work import Members
+from .work import SECTOR, Members
 
 __all__ = ["greedy_plan"]
 
 #: What a load takes, in operations: from global memory and from a tile.
 _GLOBAL_LOAD, _TILE_LOAD = 40.0, 4.0
-#: Bytes of a transaction, which consecutive loads share.
-_TRANSACTION = 32
-#: The least occupancy, the registers of a thread that are assumed, and the multiprocessors.
-_LEAST_OCCUPANCY, _REGISTERS, _MULTIPROCESSORS = 0.1, 32, 132
+#: The least occupancy, and the registers of a thread that are assumed.
+_LEAST_OCCUPANCY, _REGISTERS = 0.1, 32
 #: An operator with fewer operations is always inline.
 _CHEAP = 2
 
@@ -174,7 +173,7 @@ def _cost(members: Members, group: Group) -> float | None:
         memory += pixels * (counts.loads * _GLOBAL_LOAD / _consecutive(node, inside) + counts.reads * _TILE_LOAD)
         memory += pixels * (_GLOBAL_LOAD / _consecutive(node, inside) if node in group.stored else _TILE_LOAD)
         least, active = min(least, found.share), min(active, running)
-    if blocks < _MULTIPROCESSORS and int(first.width) * int(first.height) >= _MULTIPROCESSORS * WARP * 32:
+    if blocks < H200.multiprocessors and int(first.width) * int(first.height) >= H200.multiprocessors * WARP * 32:
         return None
     return blocks * (arithmetic + memory / (least * active))
 
@@ -182,4 +181,4 @@ def _cost(members: Members, group: Group) -> float | None:
 def _consecutive(node: Node[Any], inside: set[Any]) -> float:
     """How many consecutive loads share a transaction."""
     sizes = [t.size_of(access.image.pixel) for access in node.accesses if access.image not in inside]
-    return _TRANSACTION / max([t.size_of(node.pixel), *sizes])
+    return SECTOR / max([t.size_of(node.pixel), *sizes])

@@ -23,7 +23,7 @@ from ..operator_body import MOST_UNROLLED
 from ..operators import Access, Image, Node
 from ..tiling.teams import WARP, problem_of_block
 
-__all__ = ["Members", "Work", "work_of"]
+__all__ = ["SECTOR", "Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
@@ -37,7 +37,7 @@ _CHECKED_LOAD = 6.0
 _THREAD, _FILL = 30.0, 15.0
 
 #: Bytes of a transaction of global memory.
-_SECTOR = 32
+SECTOR = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +297,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         shuffles=shuffles / own,
         filled=filled / own,
         waits=waits / own,
-        transactions=total.loads / own * size / _SECTOR,
+        transactions=total.loads / own * size / SECTOR,
         overlap=area / useful - 1 if useful else 0.0,
         shared=shared,
         registers=registers,
