@@ -42,7 +42,16 @@ from .machine import DeviceFailed, MachineMissing
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["CudaBackend", "CudaBuffer", "CudaKernel", "CudaModule", "open_backend", "probe", "require_driver"]
+__all__ = [
+    "CudaBackend",
+    "CudaBuffer",
+    "CudaKernel",
+    "CudaModule",
+    "call_driver",
+    "open_backend",
+    "probe",
+    "require_driver",
+]
 
 _INSTALL = "install it with: python -m pip install 'ptxmotion[gpu]'"
 _DRIVER = "install an NVIDIA driver, 580 or newer"
@@ -63,7 +72,7 @@ def probe() -> tuple[int, str]:
     """The number of usable GPUs; if it is 0, also the reason."""
     try:
         driver = require_driver()
-        return int(_checked(driver, driver.cuDeviceGetCount())), ""
+        return int(call_driver(driver, "cuDeviceGetCount")), ""
     except MachineMissing as error:
         return 0, error.reason
 
@@ -83,7 +92,7 @@ def require_driver() -> Any:
             raise MachineMissing(
                 f"no usable GPU: cuInit returned {status.name}", "install an NVIDIA driver, 580 or newer"
             )
-        version, count = _checked(driver, driver.cuDriverGetVersion()), _checked(driver, driver.cuDeviceGetCount())
+        version, count = call_driver(driver, "cuDriverGetVersion"), call_driver(driver, "cuDeviceGetCount")
     except RuntimeError as error:  # libcuda is missing
         raise MachineMissing(f"no NVIDIA driver ({error})", _DRIVER) from error
     if cuda_version(version) < OLDEST_DRIVER:
@@ -112,11 +121,12 @@ def _is_of_core(error: Exception) -> bool:
     return type(error).__name__ == "CUDAError" or isinstance(error, RuntimeError)
 
 
-def _checked(driver: Any, answer: tuple[Any, ...]) -> Any:
-    status, *values = answer
+def call_driver(driver: Any, name: str, *arguments: Any) -> Any:
+    """Call a function of the driver; its results without the status. Raises `DeviceFailed`."""
+    status, *values = getattr(driver, name)(*arguments)
     if status != driver.CUresult.CUDA_SUCCESS:
-        raise DeviceFailed(f"the CUDA driver returned {status.name}")
-    return values[0] if len(values) == 1 else tuple(values)
+        raise DeviceFailed(f"{name}: {status.name}")
+    return values[0] if len(values) == 1 else tuple(values) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +227,7 @@ class CudaBackend:
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a function of the driver; its results without the status. Raises `DeviceFailed`."""
-        status, *values = getattr(self.driver, name)(*arguments)
-        if status != self.driver.CUresult.CUDA_SUCCESS:
-            raise DeviceFailed(f"{name}: {status.name}")
-        return values[0] if len(values) == 1 else tuple(values) or None
+        return call_driver(self.driver, name, *arguments)
 
     def attribute(self, name: str) -> int:
         """An attribute of the device, for example `L2_CACHE_SIZE`."""
@@ -454,6 +461,19 @@ class CudaBackend:
         """Seconds between two completed events."""
         with _device_errors():
             return float(second - first) * 1e-3
+
+    def seconds_of(self, work: Callable[[], object]) -> float:
+        """Seconds of what ``work`` puts on the stream, between two events. Waits for it."""
+        first, last = self.event(), self.event()
+        self.record(first)
+        work()
+        self.record(last)
+        self.synchronize()
+        return self.seconds_between(first, last)
+
+    def seconds_of_graph(self, graph: Any) -> float:
+        """Seconds of one launch of a graph, between two events. Waits for it."""
+        return self.seconds_of(lambda: self.launch_graph(graph))
 
     def graph(self, body: Callable[[], None]) -> Any:
         """A CUDA graph (`cuda.core.graph.Graph`) of the work that ``body`` puts on the stream."""

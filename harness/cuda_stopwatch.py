@@ -238,17 +238,12 @@ class CudaStopwatch:
     def _estimate(self, arm: Arm, recording: Recording, unstable: set[int]) -> float:
         """Seconds of a run between two events: the least of six, without the first one, which loads the graph."""
         prepared = self._prepare(arm, recording, unstable, {}, 1)
-        start, stop = self._events[0]
         graph = self.backend.graph(lambda: _do(prepared.runs[0]))
         seconds: list[float] = []
         for _ in range(6):
             self.backend.fill(self._flush, 0)
             self._restore(prepared.memory, 1, range(len(prepared.memory.sizes)))
-            self.backend.record(start)
-            self.backend.launch_graph(graph)
-            self.backend.record(stop)
-            self.backend.synchronize()
-            seconds.append(self.backend.seconds_between(start, stop))
+            seconds.append(self.backend.seconds_of_graph(graph))
         self.backend.destroy_graph(graph)
         self.backend.free(prepared.memory.pristine)
         self.backend.free(prepared.memory.arena)

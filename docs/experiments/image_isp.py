@@ -203,7 +203,6 @@ class Gpu:
         sizes = [max((run["images"][n][0] for run in runs if n < len(run["images"])), default=0) for n in range(most)]
         self.buffers: list[Any] = [self.backend.allocate(size) for size in sizes]
         self.written: tuple[str, int] | None = None
-        self.events = self.backend.event(), self.backend.event()
 
     def call(self, launch: Any, block: Sequence[int]) -> Callable[[], object]:
         key = launch["file"], launch["entry"]
@@ -239,14 +238,6 @@ class Gpu:
         self.backend.synchronize()
         return [self.backend.read(self.buffers[n], np.uint8, run["images"][n][0]) for n in run["outputs"]]
 
-    def sample(self, graph: Any) -> float:
-        first, last = self.events
-        self.backend.record(first)
-        self.backend.launch_graph(graph)
-        self.backend.record(last)
-        self.backend.synchronize()
-        return self.backend.seconds_between(first, last)
-
     def times(self, arms: dict[str, list[Callable[[], object]]]) -> dict[str, float]:
         """The median time of each arm in seconds. Arms are lists of launches."""
 
@@ -259,7 +250,7 @@ class Gpu:
             return self.backend.graph(body)
 
         probe = graph_of(arms["naive"], 4)
-        once = min(self.sample(probe) for _ in range(3)) / 4
+        once = min(self.backend.seconds_of_graph(probe) for _ in range(3)) / 4
         self.backend.destroy_graph(probe)
         count = max(2, min(40, int(SAMPLE / once)))
         graphs = {word: graph_of(calls, count) for word, calls in arms.items()}
@@ -267,7 +258,7 @@ class Gpu:
         order = random.Random(0)
         for number in range(self.rounds + 1):
             for word in order.sample(sorted(arms), len(arms)):
-                seconds = self.sample(graphs[word])
+                seconds = self.backend.seconds_of_graph(graphs[word])
                 if number:
                     found[word].append(seconds / count)
         for graph in graphs.values():

@@ -166,12 +166,7 @@ class Arm:
 
     def seconds(self) -> float:
         """Seconds of one run."""
-        first, last = self.backend.event(), self.backend.event()
-        self.backend.record(first)
-        self.run()
-        self.backend.record(last)
-        self.backend.synchronize()
-        return self.backend.seconds_between(first, last) / RUNS
+        return self.backend.seconds_of(self.run) / RUNS
 
     def result(self) -> bytes:
         """The pixels of the outputs of a run of this arm, over memory that was set to other bytes before."""

@@ -128,29 +128,20 @@ def _compare(backend: Any, arms: list[Any], targets: list[Any], count: int, what
 
 def _times(backend: Any, arms: list[Any]) -> list[float]:
     """The medians of the arms, in seconds. Samples of the arms alternate."""
-    start, stop = backend.event(), backend.event()
-
-    def sample(graph: Any, count: int) -> float:
-        backend.record(start)
-        backend.launch_graph(graph)
-        backend.record(stop)
-        backend.synchronize()
-        return backend.seconds_between(start, stop) / count
-
     counts: list[int] = []
     for arm in arms:
         probe = _repeated(backend, arm, 10)
-        once = min(sample(probe, 10) for _ in range(3))
+        once = min(backend.seconds_of_graph(probe) / 10 for _ in range(3))
         counts.append(max(1, min(200, int(SAMPLE / once))))
         backend.destroy_graph(probe)
     count = max(counts)
     graphs = [_repeated(backend, arm, count) for arm in arms]
     for graph in graphs:
-        sample(graph, count)
+        backend.seconds_of_graph(graph)
     found: list[list[float]] = [[] for _ in arms]
     for number in range(ROUNDS):
         for which in sorted(range(len(arms)), reverse=number % 2 == 0):
-            found[which].append(sample(graphs[which], count))
+            found[which].append(backend.seconds_of_graph(graphs[which]) / count)
     for graph in graphs:
         backend.destroy_graph(graph)
     return [statistics.median(each) for each in found]

@@ -91,6 +91,7 @@ def check_events_and_graphs() -> None:
     backend.record(second)
     assert launched(backend, out)[0] == 9
     assert backend.seconds_between(first, second) == 6e-3
+    assert backend.seconds_of_graph(graph) == backend.seconds_of(work) == 3e-3
     backend.destroy_graph(graph)
 
 
@@ -141,7 +142,20 @@ def check_graphs_of_plans() -> None:
     graph.launch(int(backend.stream.handle))
     assert launched(backend, other, number - 7)[number] == 6
     assert launched(backend, memory[image], number - 7)[number] == 5
+    names = "cuGraphExecDestroy", "cuGraphDestroy"
+    destroyed: list[str] = []
+
+    def recorded(name: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda handle: (destroyed.append(name), function(handle))[1]
+
+    for name in names:
+        setattr(backend.driver, name, recorded(name, getattr(backend.driver, name)))
     graph.close()
+    graph.close()
+    assert destroyed == [*names]
+    graph = CudaGraph(plan, functions, addresses, {"number": 5})
+    del graph
+    assert destroyed == [*names, *names]
 
 
 def fails(action: Callable[[], object], message: str) -> None:

@@ -154,6 +154,13 @@ class FakeGpu:
     def seconds_between(self, first: Event, second: Event) -> float:
         return second.when - first.when
 
+    def seconds_of_graph(self, graph: Graph) -> float:
+        first, last = self.event(), self.event()
+        self.record(first)
+        self.launch_graph(graph)
+        self.record(last)
+        return self.seconds_between(first, last)
+
     def graph(self, body: Callable[[], None]) -> Graph:
         self._capture = []
         body()

@@ -63,14 +63,10 @@ class Clock:
 
     def synchronize(self) -> None: ...
 
-    def event(self) -> list[float]:
-        return [0.0]
-
-    def record(self, event: list[float], /) -> None:
-        event[0] = self.now
-
-    def seconds_between(self, first: list[float], second: list[float], /) -> float:
-        return second[0] - first[0]
+    def seconds_of(self, work: Callable[[], object]) -> float:
+        start = self.now
+        work()
+        return self.now - start
 
     def graph(self, body: Callable[[], None], /) -> Callable[[], None]:
         def replay() -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from ....cache import cache_folder
 from ...errors import DslError
 
-__all__ = ["H200", "Machine", "machine_here"]
+__all__ = ["H200", "Machine", "machine_here", "multiprocessors_here"]
 
 #: The bandwidth of a copy in the memory of an H200, in bytes per second, the seconds of a node that does nothing, and
 #: the multiprocessors.
@@ -80,6 +81,20 @@ class Machine:
 
 
 H200 = Machine()
+
+
+@cache
+def multiprocessors_here() -> int:
+    """The multiprocessors of the first GPU of this computer, or those of an H200 if there is none."""
+    from ....harness.cuda import call_driver, require_driver
+    from ....harness.machine import MachineMissing
+
+    try:
+        driver = require_driver()
+    except MachineMissing:
+        return H200.multiprocessors
+    kind = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+    return int(call_driver(driver, "cuDeviceGetAttribute", kind, call_driver(driver, "cuDeviceGet", 0)))
 
 
 def machine_here() -> Machine:

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from ....arch import REGISTERS, architecture
 from ....cache import cache_folder
 from ...errors import DslError
-from ..fusion.machine import H200
+from ..fusion.machine import multiprocessors_here
 from .work import SECTOR, Work
 
 __all__ = ["LAUNCH", "PAPER", "TIME", "Model", "model_here", "terms_of_paper", "terms_of_time", "weights_path"]
@@ -52,7 +52,7 @@ def terms_of_paper(work: Work) -> tuple[float, ...]:
     transactions = work.transactions + pixel_bytes / SECTOR
     computing = (work.alu + 8 * work.sfu) / _OPERATIONS
     moving = transactions * SECTOR / _BYTES
-    wave = max(1, work.resident) * H200.multiprocessors
+    wave = max(1, work.resident) * multiprocessors_here()
     waves = work.blocks / wave
     return (
         transactions,

@@ -25,7 +25,7 @@ from ....arch import MAX_THREADS
 from ....toolchain.occupancy import occupancy
 from ... import types as t
 from ..fusion.benefit import operations_of
-from ..fusion.machine import H200
+from ..fusion.machine import multiprocessors_here
 from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
@@ -173,7 +173,8 @@ def _cost(members: Members, group: Group) -> float | None:
         memory += pixels * (counts.loads * _GLOBAL_LOAD / _consecutive(node, inside) + counts.reads * _TILE_LOAD)
         memory += pixels * (_GLOBAL_LOAD / _consecutive(node, inside) if node in group.stored else _TILE_LOAD)
         least, active = min(least, found.share), min(active, running)
-    if blocks < H200.multiprocessors and int(first.width) * int(first.height) >= H200.multiprocessors * WARP * 32:
+    count = multiprocessors_here()
+    if blocks < count and int(first.width) * int(first.height) >= count * WARP * 32:
         return None
     return blocks * (arithmetic + memory / (least * active))
 

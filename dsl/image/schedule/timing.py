@@ -107,21 +107,13 @@ class Timer:
                 for image in lowered.graph.outputs
             ]
             graph = backend.graph(body)
-            times = [self._seconds(graph) for _ in range(_ROUNDS + 1)]
+            times = [backend.seconds_of_graph(graph) for _ in range(_ROUNDS + 1)]
             backend.destroy_graph(graph)
         finally:
             for image in own:
                 if image in memory:
                     backend.free(memory[image])
         return statistics.median(times[1:]) / _RUNS, results
-
-    def _seconds(self, graph: Any) -> float:
-        first, last = self.backend.event(), self.backend.event()
-        self.backend.record(first)
-        self.backend.launch_graph(graph)
-        self.backend.record(last)
-        self.backend.synchronize()
-        return self.backend.seconds_between(first, last)
 
     def _calls(self, lowered: Lowered, memory: Mapping[Image[Any], CudaBuffer]) -> list[Callable[[], object]]:
         zero = [image for image in lowered.buffers if isinstance(image, Scratch) and image.is_zero]

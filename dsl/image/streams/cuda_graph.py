@@ -10,6 +10,7 @@ Reference: CUDA Driver API 13.0, graph management.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +26,8 @@ __all__ = ["CudaGraph"]
 
 
 class CudaGraph:
-    """An instantiated graph. ``functions`` maps the name of a kernel to its ``CUfunction``."""
+    """An instantiated graph. ``functions`` maps the name of a kernel to its ``CUfunction``. The graph is destroyed by
+    `close`, or when nothing refers to this object any more."""
 
     def __init__(
         self,
@@ -47,14 +49,13 @@ class CudaGraph:
             self.arguments.append(raw_arguments(step.launch, addresses, numbers) if step.launch else ())
             self.nodes.append(self._node(step, before, addresses, self.arguments[-1]))
         self.executable = self._call("cuGraphInstantiate", self.graph, 0)
+        self._destroy = weakref.finalize(self, _destroy, self.driver, self.executable, self.graph)
+        self._destroy.atexit = False
 
     def _call(self, name: str, *arguments: Any) -> Any:
-        from ....harness.machine import DeviceFailed
+        from ....harness.cuda import call_driver
 
-        status, *values = getattr(self.driver, name)(*arguments)
-        if status != self.driver.CUresult.CUDA_SUCCESS:
-            raise DeviceFailed(f"{name}: {status.name}")
-        return values[0] if values else None
+        return call_driver(self.driver, name, *arguments)
 
     def _node(self, step: Step, before: list[Any], addresses: Mapping[Image[Any], int], raw: Sequence[bytes]) -> Any:
         if step.launch is not None:
@@ -98,6 +99,12 @@ class CudaGraph:
         self._call("cuGraphLaunch", self.executable, self.driver.CUstream(stream))
 
     def close(self) -> None:
-        """Destroy the graph. It must not be running."""
-        self._call("cuGraphExecDestroy", self.executable)
-        self._call("cuGraphDestroy", self.graph)
+        """Destroy the graph. The driver first finishes a launch that is running."""
+        self._destroy()
+
+
+def _destroy(driver: Any, executable: Any, graph: Any) -> None:
+    from ....harness.cuda import call_driver
+
+    call_driver(driver, "cuGraphExecDestroy", executable)
+    call_driver(driver, "cuGraphDestroy", graph)
