@@ -104,11 +104,6 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
         "--lowering", metavar="LOWERING", help="naive, isp, isp_warp, isp+m, fused, fused+h or auto (default: naive)"
     )
     parser.add_argument(
-        "--tune",
-        action="store_true",
-        help="choose the lowering of each operator by times that are measured on this GPU, and keep the times",
-    )
-    parser.add_argument(
         "--schedule",
         metavar="SCHEDULE",
         help="instead of a lowering: auto, dynamic, paper, greedy, fused, separate, or a file (see docs/images.md)",
@@ -208,9 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _tune(arguments: argparse.Namespace) -> int:
     """Search for the fastest schedule, with a line for each better one."""
     from ..dsl.image import Options
-    from ..dsl.image.schedule.timing import Timer
-    from ..dsl.image.schedule.tuning import tune
-    from ..harness.cuda import CudaBackend
+    from ..dsl.image.schedule.timing import tuned
     from ..programs.image_pipelines import find_pipeline
     from .files import Outputs
     from .outcome import say
@@ -219,12 +212,11 @@ def _tune(arguments: argparse.Namespace) -> int:
     graph = found.pipeline.graph(sizes=_sizes(found, arguments.size))
     names = [name for name in found.pipeline.params if name not in found.pipeline.images]
     numbers = dict(zip(names, _numbers(found, dict(arguments.number or ())), strict=True))
-    options = Options(nvcc=_compiler(found))
-    tuned = tune(graph, options, Timer(CudaBackend(), graph, options, numbers), arguments.seconds, say)
-    print(tuned.plan)
-    print(f"{tuned.microseconds:.2f} us, the fastest of {len(tuned.times)} schedules")
+    best = tuned(graph, Options(nvcc=_compiler(found)), numbers, arguments.seconds, say)
+    print(best.plan)
+    print(f"{best.microseconds:.2f} us, the fastest of {len(best.times)} schedules")
     outputs = Outputs()
-    outputs.add(arguments.output, tuned.plan.to_json())
+    outputs.add(arguments.output, best.plan.to_json())
     outputs.commit()
     return FINE
 
@@ -289,35 +281,26 @@ def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:
     """The pipeline by the chosen lowering, for these sizes."""
     from ..dsl.image import LOWERINGS, Options, lower
-    from ..dsl.image.tuning import KeptTimes, tuned
     from ..spelling import did_you_mean
-    from .outcome import say
 
     if arguments.schedule is not None:
         from ..dsl.image.group_lowering import lower_plan
         from ..dsl.image.schedule.auto import SCHEDULES
 
-        if arguments.lowering or arguments.tune:
-            usage_error(f"--schedule and {'--lowering' if arguments.lowering else '--tune'} exclude each other")
+        if arguments.lowering:
+            usage_error("--schedule and --lowering exclude each other")
         if arguments.block and arguments.schedule not in SCHEDULES:
             usage_error("the file of a schedule has the blocks of its groups: leave out --block")
         options = Options(arguments.block or (32, 8))
         return lower_plan(_plan(found.pipeline.graph(sizes=sizes), options, arguments.schedule), options, "schedule")
-    lowering = arguments.lowering or ("isp+m" if arguments.tune else "naive")
-    if arguments.tune and lowering != "isp+m":
-        usage_error("--tune chooses the lowering of each operator: leave out --lowering")
+    lowering = arguments.lowering or "naive"
     if lowering not in LOWERINGS:
         similar = did_you_mean(lowering, LOWERINGS)
         usage_error(f"--lowering: there is no lowering '{lowering}'{similar}; there are {', '.join(LOWERINGS)}")
     graph = found.pipeline.graph(sizes=sizes)
     # Only a lowering with a model compiles kernels.
     nvcc = _compiler(found) if lowering.endswith("+m") else None
-    options = Options(arguments.block or (32, 8), nvcc=nvcc)
-    if not arguments.tune:
-        return lower(graph, lowering, options)
-    made, kept = tuned(graph, options), KeptTimes.of_user()
-    say(f"the times are kept in {kept.path}" if kept.path else "there is no cache folder, so the times are not kept")
-    return made
+    return lower(graph, lowering, Options(arguments.block or (32, 8), nvcc=nvcc))
 
 
 def _plan(graph: Graph, options: Options, schedule: str) -> Plan:

@@ -40,7 +40,6 @@ from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
 from .schedule.auto import scheduled
 from .sizes import Size
 from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution
-from .tuning import tuned
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -394,7 +393,6 @@ class Pipeline(Generic[P, R]):
         flags: Sequence[str] = (),
         loops: bool = False,
         contract: bool = False,
-        tune: bool = False,
         arch: str = "",
         nvcc: Nvcc | None = None,
         execution: str = "stream",
@@ -403,37 +401,54 @@ class Pipeline(Generic[P, R]):
 
         ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks kernels
         have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of nvcc.
-        ``contract``: products of floats are contracted with sums within an expression. ``tune``: the lowering of each
-        operator is chosen by times that are measured on the GPU (`tuning.tuned`). ``execution``: ``stream`` makes the
-        launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The results
-        are kept.
+        ``contract``: products of floats are contracted with sums within an expression. ``execution``: ``stream`` makes
+        the launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The
+        results are kept.
         """
-        if tune and lowering not in ("naive", "isp+m"):
-            raise DslError(f"tune=True chooses the lowering of each operator, so it cannot be {lowering!r}")
-        if isinstance(flags, str):
-            raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
-        by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
-        for name, each in by_name.items():
-            if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
+        sizes, chosen = self._sizes(shape), _nvcc(flags, arch, nvcc)
         if not isinstance(schedule, str | Plan):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DslError(f"a schedule is a Plan or a text, not {schedule!r}")
-        if schedule and (lowering != "naive" or tune):
-            given = "tune=True" if tune else f"lowering={lowering!r}"
-            raise DslError(f"a schedule is a lowering of its own: leave out {given}")
+        if schedule and lowering != "naive":
+            raise DslError(f"a schedule is a lowering of its own: leave out lowering={lowering!r}")
         written = schedule.to_json() if isinstance(schedule, Plan) else schedule
-        settings = lowering, written, block, tuple(flags), loops, contract, tune, arch, nvcc, execution
-        key = tuple(sorted(by_name.items())), *settings
+        settings = lowering, written, block, tuple(flags), loops, contract, arch, nvcc, execution
+        key = tuple(sorted(sizes.items())), *settings
         if key not in self._compiled:
-            chosen = nvcc if nvcc is not None else compiler(flags, arch)
-            graph = self.graph(sizes={name: (width, height) for name, (height, width) in by_name.items()})
+            graph = self.graph(sizes=sizes)
             options = Options(block, loops, chosen, contract)
             if written:
                 lowered = lower_plan(scheduled(graph, options, written), options, "schedule")
             else:
-                lowered = tuned(graph, options) if tune else lower(graph, lowering, options)
+                lowered = lower(graph, lowering, options)
             self._compiled[key] = Compiled(lowered, chosen, execution)
         return self._compiled[key]
+
+    def tune(
+        self,
+        shape: tuple[int, int] | Mapping[str, tuple[int, int]],
+        *,
+        numbers: Mapping[str, Any] | None = None,
+        seconds: float = 60,
+        flags: Sequence[str] = (),
+        progress: Callable[[str], None] = lambda line: None,
+    ) -> Plan:
+        """The schedule that is fastest on the first GPU, for ``compile(schedule=...)``. Raises `MachineMissing`.
+
+        ``numbers`` are the numbers that the pipeline takes. The search takes ``seconds`` seconds; ``progress`` gets
+        lines about it.
+        """
+        from .schedule.timing import tuned
+
+        options = Options(nvcc=_nvcc(flags))
+        return tuned(self.graph(sizes=self._sizes(shape)), options, numbers or {}, seconds, progress).plan
+
+    def _sizes(self, shape: tuple[int, int] | Mapping[str, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+        """By image: its width and height."""
+        by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
+        for name, each in by_name.items():
+            if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
+        return {name: (width, height) for name, (height, width) in by_name.items()}
 
     @property
     def images(self) -> list[str]:
@@ -461,6 +476,13 @@ class Pipeline(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<pipeline {self.name}>"
+
+
+def _nvcc(flags: Sequence[str], arch: str = "", nvcc: Nvcc | None = None) -> Nvcc:
+    """``nvcc``, or the one of this machine with these flags."""
+    if isinstance(flags, str):
+        raise DslError(f"flags= is a sequence of flags, such as ({flags!r},)")
+    return nvcc if nvcc is not None else compiler(flags, arch)
 
 
 def pipeline(function: Callable[P, R]) -> Pipeline[P, R]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +14,7 @@ from .groups import Group, Plan
 from .lowered import Launch, Lowered, Options
 from .lowering import MOST_ROWS, named_launches
 from .operators import Image, Node
+from .partitioning import isp_node, isp_warp_node
 from .reduction_lowering import global_launch
 from .sizes import ceil_div
 from .tiling.hybrid import HybridKernel
@@ -34,6 +36,9 @@ def _grid_of(group: Group) -> tuple[int, int]:
 def group_launch(group: Group, name: str, options: Options) -> Launch:
     """The kernel of a group, called ``name``. Raises `DslError` if there is none."""
     group.check(options)
+    if group.regions:
+        make = isp_node if group.regions == "isp" else isp_warp_node
+        return make(group.nodes[0], name, replace(options, block=group.block))
     maker = (HybridKernel if group.kind == "hybrid" else GroupKernel)(group, options)
     kernel, arguments = maker.made(name)
     notes = (f"group: {group}",)

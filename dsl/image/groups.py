@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from ...spelling import did_you_mean
 from .. import types as t
@@ -41,7 +41,12 @@ MOST_PIXELS = 1 << 16
 
 #: The members of a plan and of each group in JSON.
 _PLAN_MEMBERS = ("pipeline", "groups")
-_GROUP_MEMBERS = ("nodes", "tiled", "tiles", "block", "pixels", "in_registers")
+_GROUP_MEMBERS = ("nodes", "tiled", "tiles", "block", "pixels", "in_registers", "regions")
+
+#: Whether the kernel of one operator has regions that check different indices (`partitioning`): none, or those of
+#: blocks, or those of blocks and of warps.
+Regions: TypeAlias = Literal["", "isp", "isp_warp"]
+REGIONS: tuple[Regions, ...] = ("", "isp", "isp_warp")
 
 #: How many pixels an operator may have more than an image that it reads near its own pixel.
 MOST_BEYOND = 16
@@ -114,7 +119,7 @@ class Group:
     ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
     threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y. ``kind`` says
     what computes a tile: a block, or a warp. In hybrid tiles, a warp keeps the last ``in_registers`` of its ``pixels``
-    along x in registers.
+    along x in registers. A group of one operator may have ``regions`` instead of tiles.
     """
 
     graph: Graph
@@ -124,6 +129,7 @@ class Group:
     pixels: tuple[int, int] = (1, 1)
     kind: Kind = "block"
     in_registers: int = 0
+    regions: Regions = ""
 
     @property
     def team(self) -> Team:
@@ -225,6 +231,8 @@ class Group:
             yield problem
             return
         yield from self.hybrid_problems()
+        if self.regions:
+            yield from self._region_problems()
         if not self.tiled <= set(self.nodes):
             yield "only operators of the group can be kept in tiles"
         elif (needed := self.shared_bytes(options)) > SHARED_BYTES:
@@ -250,6 +258,15 @@ class Group:
             if node in self.tiled and not _can_be_shuffled(node.pixel):
                 yield f"threads cannot exchange the pixels of {node.name}, which are {node.pixel}"
 
+    def _region_problems(self) -> Iterator[str]:
+        """Why a kernel of this group cannot have regions."""
+        if len(self.nodes) > 1 or any(node.operator.kind == "global" for node in self.nodes):
+            yield "a kernel with regions computes one operator, which is not a global one"
+        if self.kind != "block" or self.tiled or self.pixels != (1, 1):
+            yield "a kernel with regions has no tiles, and its threads compute one pixel"
+        if self.regions == "isp_warp" and self.block[0] % WARP:
+            yield f"regions of warps need blocks whose width is a multiple of {WARP}, not {self.block[0]}"
+
     def _dependences(self) -> Iterator[str]:
         """An operator outside of the group that is computed from the group and read by it."""
         inside = set(self.nodes)
@@ -271,6 +288,7 @@ class Group:
         owner = "" if self.kind == "block" else " of a warp"
         parts = [f"tile{owner} {x} x {y}", f"block {self.block[0]} x {self.block[1]}"]
         parts += [f"{self.in_registers} of {self.pixels[0]} columns in registers"] if self.kind == "hybrid" else []
+        parts += [f"regions {self.regions}"] if self.regions else []
         return f"{', '.join(map(word, self.nodes))}; {', '.join(parts)}"
 
 
@@ -321,6 +339,7 @@ class Plan:
                 "pixels": list(group.pixels),
                 "tiles": group.kind,
                 "in_registers": group.in_registers,
+                **({"regions": group.regions} if group.regions else {}),
             }
             for group in self.groups
         ]
@@ -352,6 +371,7 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
                 _pair(group["pixels"]),
                 _kind(group.get("tiles", "block")),
                 _integer(group.get("in_registers", 0)),
+                _regions(group.get("regions", "")),
             )
             for group in document["groups"]
         )
@@ -399,6 +419,12 @@ def _integer(value: Any) -> int:
 def _kind(value: Any) -> Kind:
     if value not in KINDS:
         raise DslError(f"tiles of a group are one of {', '.join(KINDS)}, not {value!r}")
+    return value
+
+
+def _regions(value: Any) -> Regions:
+    if value not in REGIONS:
+        raise DslError(f"regions of a group are one of {', '.join(REGIONS[1:])}, not {value!r}")
     return value
 
 

@@ -41,7 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partitioning import Axis, axes_of, isp_node, isp_warp_node
+from .partitioning import Axis, axes_of, checks_edges, isp_node, isp_warp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def lowerings_of(node: Node[Any], options: Options) -> list[str]:
     """The lowerings that give a node different kernels: ``naive``, and the partitioned ones if an index is checked."""
     if isinstance(node, GlobalNode):
         return ["naive"]
-    if all(bound is None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start)):
+    if not checks_edges(node, options):
         return ["naive"]
     return ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
 

@@ -151,10 +151,15 @@ def isp_warp_node(node: Node[Any], name: str, options: Options, *, body_only: bo
     return _partitioned(node, name, options, by_warp=options.block[0] > WARP, body_only=body_only)
 
 
+def checks_edges(node: Node[Any], options: Options) -> bool:
+    """Whether a thread of the node checks an index, so that regions differ."""
+    return any(bound is not None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start))
+
+
 def _partitioned(node: Node[Any], name: str, options: Options, *, by_warp: bool, body_only: bool) -> Launch:
-    x, y = axes_of(node, options)
-    if all(bound is None for axis in (x, y) for bound in (axis.low_end, axis.high_start)):
+    if not checks_edges(node, options):
         return naive_node(node, name, options)
+    x, y = axes_of(node, options)
     return _Kernel(node, options, x, y, by_warp, body_only).launch(name)
 
 

@@ -2,15 +2,13 @@
 
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptxmotion.dsl import f32, i32, u8, uchar4
-from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Options, Window, local, pipeline, point
-from ptxmotion.dsl.image.tuning import tuned
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Window, local, pipeline, point
 from ptxmotion.harness.cuda import CudaBackend
 
 pytestmark = pytest.mark.gpu
@@ -93,18 +91,3 @@ def test_numpy_arrays_are_copied() -> None:
     array = np.random.default_rng(4).random((61, 37), np.float32)
     made = twice.compile((61, 37), flags=("-fmad=false",))(array, backend=CudaBackend())
     assert np.array_equal(made, reference(reference(array, "symmetric"), "wrap"))
-
-
-def test_tuned_pipelines(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Measured times choose the lowerings, and the file of a second run has the same ones."""
-    monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
-    image = np.random.default_rng(3).random((300, 1000), np.float32)
-    made = twice.compile(image.shape, tune=True, block=(64, 4))
-    for launch in made.lowered.launches:
-        times, chosen = launch.notes[-2:]
-        assert times.startswith("measured on ") and times.count(" us") == 3 and chosen.startswith("chosen: ")
-    assert made(image).tobytes() == twice.compile(image.shape)(image).tobytes()
-    kept = (tmp_path / "image-times.json").read_text()
-    again = tuned(twice.graph(1000, 300), Options((64, 4)))
-    assert [each.notes for each in again.launches] == [each.notes for each in made.lowered.launches]
-    assert (tmp_path / "image-times.json").read_text() == kept

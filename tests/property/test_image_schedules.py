@@ -21,7 +21,7 @@ from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Image, InputImage, Node
 from ptxmotion.dsl.image.schedule.auto import candidates
-from ptxmotion.dsl.image.schedule.shapes import shapes
+from ptxmotion.dsl.image.schedule.shapes import shapes, with_regions
 from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.emulator.backend import EmulatorBackend
 
@@ -134,7 +134,7 @@ def random_array(image: Image[Any], seed: int) -> NDArray[Any]:
 
 def random_plan(rng: random.Random, graph: Graph) -> Plan:
     """Operators that were merged at random, and a random schedule of the searches for each group. Tiles of warps and
-    hybrid ones are as frequent as those of blocks."""
+    hybrid ones are as frequent as those of blocks. A kernel of one operator may have regions."""
     parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
     for _ in range(4 * len(parts)):
         if len(parts) < 2:
@@ -152,6 +152,9 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
 
 def chosen(rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...]) -> Group:
     found = schedules(graph, nodes)
+    partitioned = list(with_regions(found[0], Options()))
+    if partitioned and rng.random() < 0.5:
+        return rng.choice(partitioned)
     kind = rng.choice(sorted({group.kind for group in found}))
     group = rng.choice([group for group in found if group.kind == kind])
     # A plan by hand may also tile what the searches leave inline, such as images that only far accesses read.

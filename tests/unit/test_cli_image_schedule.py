@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.cli.pictures import picture_file, read_picture
+from ptxmotion.harness.machine import MachineMissing
 
 BLUR = """from ptxmotion.dsl import u8, i32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline
@@ -90,3 +91,16 @@ def test_the_budget_of_a_search_is_a_number_of_seconds(
 ) -> None:
     assert main(["image", "tune", file, "-o", "schedule.json", f"--seconds={seconds}"]) == 2
     assert f"'{seconds}' is not a number of seconds above 0" in capsys.readouterr().err
+
+
+def test_a_search_needs_a_gpu(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_gpu() -> None:
+        raise MachineMissing("the driver sees no device", "is CUDA_VISIBLE_DEVICES empty?")
+
+    monkeypatch.setattr("ptxmotion.harness.cuda.open_backend", no_gpu)
+    output = tmp_path / "schedule.json"
+    assert main(["image", "tune", file, "-o", str(output)]) == 4
+    assert "times are measured on a GPU: the driver sees no device" in capsys.readouterr().err
+    assert not output.exists()

@@ -11,6 +11,7 @@ import pytest
 from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Graph, Image, Window, local, pipeline, point
 from ptxmotion.dsl.image.fusion.partition import exhaustive
+from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, plan_from_json, separate
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.schedule import dynamic
@@ -23,6 +24,7 @@ from ptxmotion.dsl.image.schedule.shapes import SHAPES, Shape, shapes
 from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.harness.machine import MachineMissing
 
 CLAMP = Boundary.CLAMP
 
@@ -184,6 +186,12 @@ def test_members_of_the_json_are_checked() -> None:
     refused({**group, "nodes": ["across", "across", "down"]}, message="operators in the order of the graph")
     refused({**group, "block": [0, 2], "tiles": "hybrid", "in_registers": 1}, message="1 to 1024 threads")
     refused({**group, "pixels": [100_000_000, 1]}, message="a thread computes at most")
+    refused({**group, "regions": "ips"}, message="regions of a group are one of isp, isp_warp, not 'ips'")
+    refused({**group, "regions": "isp"}, message="a kernel with regions computes one operator, which is not a global")
+    one = {"nodes": ["across"], "tiled": [], "block": [32, 2], "pixels": [1, 1], "regions": "isp"}
+    refused({**one, "pixels": [1, 2]}, message="a kernel with regions has no tiles, and its threads compute one pixel")
+    refused({**one, "tiles": "warp"}, message="a kernel with regions has no tiles, and its threads compute one pixel")
+    refused({**one, "block": [48, 2], "regions": "isp_warp"}, message="width is a multiple of 32, not 48")
     refused({**group, "nodes": ["x"]}, pipeline="corners", message="this is a plan of corners, not of blur")
     with pytest.raises(DslError, match="a plan has an object"):
         blur.compile((21, 130), schedule="[]")
@@ -265,6 +273,36 @@ def test_tuning_measures_each_plan_once_and_keeps_the_fastest() -> None:
     tallest = max(group.tile[1] for group in shapes(members))
     assert len(tuned.plan.groups) == 1 and tuned.plan.groups[0].tile[1] == tallest
     assert lines[-1].startswith(f"{len(tuned.times)} schedules, best {tuned.microseconds:.2f} us")
+
+
+class FastRegions(Fake):
+    """Kernels with regions are fast, those with regions of warps and blocks of 64 x 4 threads the fastest."""
+
+    def microseconds(self, plan: Plan) -> float:
+        super().microseconds(plan)
+        best = [group for group in plan.groups if group.regions == "isp_warp" and group.block == (64, 4)]
+        return 100.0 - 10 * sum(group.regions != "" for group in plan.groups) - len(best)
+
+
+def test_tuning_tries_kernels_with_regions() -> None:
+    graph = blur.graph(512, 512)
+    tuned = tune(graph, Options(), FastRegions(), 1000, lambda _: None)
+    assert tuned.microseconds == 78
+    assert [(group.regions, group.block) for group in tuned.plan.groups] == [("isp_warp", (64, 4))] * 2
+    assert plan_from_json(graph, tuned.plan.to_json(), Options()) == tuned.plan
+    assert [launch.notes for launch in lower_plan(tuned.plan, Options(), "schedule").launches] == [
+        ("regions: l, r, body",),
+        ("regions: t, b, body",),
+    ]
+
+
+def test_without_a_gpu_tuning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_gpu() -> Any:
+        raise MachineMissing("the driver sees no device", "is CUDA_VISIBLE_DEVICES empty?")
+
+    monkeypatch.setattr("ptxmotion.harness.cuda.open_backend", no_gpu)
+    with pytest.raises(MachineMissing, match="times are measured on a GPU: the driver sees no device"):
+        blur.tune((40, 80))
 
 
 def test_tuning_without_time_measures_one_plan() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ..groups import Group
+from ..groups import Group, Regions
+from ..lowered import Options
 from ..operators import Image, Node
-from ..tiling.teams import Kind
+from ..partitioning import checks_edges
+from ..tiling.teams import WARP, Kind
 from .work import Members
 
-__all__ = ["FEW", "SHAPES", "Shape", "shapes", "tiled_sets"]
+__all__ = ["BLOCKS", "FEW", "SHAPES", "Shape", "shapes", "tiled_sets", "with_regions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,21 @@ FEW: tuple[Shape, ...] = (
     Shape("hybrid", (32, 4), (1, 8), 1),
     Shape("hybrid", (32, 4), (2, 16), 2),
 )
+
+
+#: Blocks of kernels with regions, which are tried when schedules are timed.
+BLOCKS = ((32, 4), (32, 8), (64, 4), (128, 1), (128, 4))
+
+
+def with_regions(group: Group, options: Options) -> Iterator[Group]:
+    """The kernels with regions of a group of one operator that checks indices."""
+    for block in BLOCKS:
+        # A block that is one warp wide has no other warps along x.
+        kinds: tuple[Regions, ...] = ("isp", "isp_warp") if block[0] > WARP else ("isp",)
+        for regions in kinds:
+            made = Group(group.graph, group.nodes, block=block, regions=regions)
+            if not list(made.problems(options)) and checks_edges(group.nodes[0], replace(options, block=block)):
+                yield made
 
 
 def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:

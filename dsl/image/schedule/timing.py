@@ -23,11 +23,12 @@ from ..groups import Plan
 from ..lowered import KernelArgument, Lowered, Options
 from ..lowering import naive
 from ..operators import Image, ScalarInput, Scratch
+from .tuning import Tuned, tune
 
 if TYPE_CHECKING:
     from ....harness.cuda import CudaBackend, CudaBuffer
 
-__all__ = ["Timer"]
+__all__ = ["Timer", "tuned"]
 
 #: Runs of a CUDA graph, and how often it is launched.
 _RUNS, _ROUNDS = 10, 7
@@ -138,6 +139,23 @@ class Timer:
         if isinstance(value, ScalarInput):
             return value.type.dtype.type(self.numbers[value.name])
         return np.int32(int(value))
+
+
+def tuned(
+    graph: Graph, options: Options, numbers: Mapping[str, Any], seconds: float, progress: Callable[[str], None]
+) -> Tuned:
+    """The fastest schedule on the first GPU (`tuning.tune`). ``numbers`` are those that the pipeline takes. Raises
+    `MachineMissing`; `DslError` if a number is missing."""
+    from ....harness.cuda import open_backend
+    from ....harness.machine import MachineMissing
+
+    if missing := [each.name for each in graph.scalars if each.name not in numbers]:
+        raise DslError(f"{graph.name} takes the number {missing[0]}")
+    try:
+        backend = open_backend()
+    except MachineMissing as error:
+        raise MachineMissing(f"times are measured on a GPU: {error.reason}", error.advice) from error
+    return tune(graph, options, Timer(backend, graph, options, numbers), seconds, progress)
 
 
 def _bytes(image: Image[Any]) -> int:

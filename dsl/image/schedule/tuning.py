@@ -1,8 +1,9 @@
 """The schedule that is fastest on a GPU, within a budget of seconds.
 
-First the plans of all models are timed (`auto.candidates`). Then the groups of the best plan are changed one at a time:
-other tiles, blocks, pixels of a thread and registers, in the order of their time by the model. A change that helps is
-kept. The time of each plan is measured once.
+First the plans of all models are timed (`auto.candidates`), and the one with regions for each operator that checks
+indices. Then the groups of the best plan are changed one at a time: regions; other tiles, blocks, pixels of a thread
+and registers, in the order of their time by the model. A change that helps is kept. The time of each plan is measured
+once.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..graph import Graph
-from ..groups import Group, Plan
+from ..groups import Group, Plan, separate
 from ..lowered import Options
 from .auto import candidates
 from .costs import Model, model_here
-from .shapes import shapes
+from .shapes import shapes, with_regions
 from .work import Members, work_of
 
 __all__ = ["Measure", "Tuned", "tune"]
@@ -48,10 +49,10 @@ def tune(graph: Graph, options: Options, measure: Measure, seconds: float, progr
     """Search for ``seconds`` seconds; what is being measured then is finished. ``progress`` gets a line for each plan
     that is better, and for each batch."""
     search = _Search(options, measure, time.monotonic() + seconds, progress)
-    found = candidates(graph, options)
-    for each in search.batches([each.plan for each in found]):
-        names = [other.name for other in found if other.plan is each]
-        search.time(each, names[0])
+    found = {each.name: each.plan for each in candidates(graph, options)}
+    found["isp"] = _partitioned(graph, options)
+    for plan in search.batches([*found.values()]):
+        search.time(plan, next(name for name, each in found.items() if each is plan))
     model = model_here("time")
     while not search.is_over and search.improve(model):
         pass
@@ -109,7 +110,13 @@ class _Search:
         plan = self.best[0]
         members = Members(plan.graph, plan.groups[at].nodes, self.options)
         groups = sorted(shapes(members), key=lambda group: model(work_of(members, group)))[:_CHANGES]
-        return [_with(plan, at, group) for group in groups]
+        return [_with(plan, at, group) for group in (*with_regions(plan.groups[at], self.options), *groups)]
+
+
+def _partitioned(graph: Graph, options: Options) -> Plan:
+    """A kernel for each operator, with regions if it checks indices."""
+    plan = separate(graph, options.block)
+    return replace(plan, groups=tuple(next(with_regions(group, options), group) for group in plan.groups))
 
 
 def _with(plan: Plan, at: int, group: Group) -> Plan:
