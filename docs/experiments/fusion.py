@@ -129,8 +129,8 @@ def consequence(benchmark: Any, nvcc: Any, size: str, kernels: str) -> str:
         return "cannot be fused alone"
     outputs, _, findings = counted(made.host, made.ptx, data)
     differ = [name for name in wanted if not np.array_equal(outputs[name].view(np.uint8), wanted[name].view(np.uint8))]
-    told = f"the emulator finds {', '.join(sorted(findings - known)) or 'nothing new'}"
-    return f"{told}; {', '.join(differ) or 'no output'} differs"
+    problem = f"the emulator finds {', '.join(sorted(findings - known)) or 'nothing new'}"
+    return f"{problem}; {', '.join(differ) or 'no output'} differs"
 
 
 def across_blocks(benchmark: Any, nvcc: Any, size: str) -> dict[str, str]:

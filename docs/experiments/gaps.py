@@ -273,8 +273,8 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
 
     chosen, count, _ = choose("emulator" if arguments.emulator else "cuda")
     with Worker(chosen) as worker:
-        told: dict[str, Any] = worker.describe(120)
-    sm = told.get("compute_capability", 90)
+        described: dict[str, Any] = worker.describe(120)
+    sm = described.get("compute_capability", 90)
     arch, flags = target_of_sm(sm), FRONT_ENDS[arguments.low]
     low = f"front end {arguments.low}" if flags else "nvcc -O3"
 
@@ -302,7 +302,7 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     options = {**plan.options(), "front_end": list(flags), "uncached": arguments.uncached}
     commit = {"id": os.environ.get("PTXMOTION_COMMIT", ""), "time": None, "dirty": None}
-    result = ResultFile(now, __version__, chosen.name, told, commit, options)
+    result = ResultFile(now, __version__, chosen.name, described, commit, options)
     assembler = partial(assemble_arm, sm=sm)
     tell = partial(print, file=sys.stderr)
     with Variants() as maker:

@@ -154,9 +154,9 @@ class Study:
         variant = parse_variants("O3" if arm is base else NAMED.get(arm.id, arm.id))[0]
         if variant.fusion:
             return None
-        told, before = _hashes(arm), _hashes(base)
+        after, before = _hashes(arm), _hashes(base)
         # Only the kernels whose machine code differs from that of nvcc are made again.
-        changed = {plain[kernel] for kernel in plain if told.get(kernel) != before.get(kernel)}
+        changed = {plain[kernel] for kernel in plain if after.get(kernel) != before.get(kernel)}
         modules = {**plain, **maker.modules(variant, {k: text for k, text in plain.items() if text in changed})}
         kernels: dict[str, Figures] = {}
         static: dict[str, Figures] = {}
@@ -166,7 +166,7 @@ class Study:
                 self._known[text] = self._judge.figures(module), StaticJudge().figures(module)
             kernels |= self._known[text][0]
             static |= self._known[text][1]
-        if any(kernel not in kernels or kernels[kernel].code.partition("/")[0] != told[kernel] for kernel in told):
+        if any(kernel not in kernels or kernels[kernel].code.partition("/")[0] != after[kernel] for kernel in after):
             return None
         return Arm(name, arm.id, ratio, kernels, static)
 
@@ -258,8 +258,8 @@ def _print_arms(programs: Iterable[Sequence[Arm]]) -> None:
                 for name, figures in arm.kernels.items()
                 if figures.code != arms[0].kernels[name].code
             ]
-            told = next(filter(None, reasons), "kept" if _keeps(arms[0].kernels, arm.kernels) else "no better")
-            print(f"| {arm.program} | {arm.name} | {arm.ratio:.3f} | {' | '.join(ratios)} | {told} |")
+            decision = next(filter(None, reasons), "kept" if _keeps(arms[0].kernels, arm.kernels) else "no better")
+            print(f"| {arm.program} | {arm.name} | {arm.ratio:.3f} | {' | '.join(ratios)} | {decision} |")
     print()
 
 

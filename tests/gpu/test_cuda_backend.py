@@ -154,7 +154,7 @@ def test_events_and_graphs_take_the_time_of_the_gpu(gpu: CudaBackend) -> None:
 
 
 def test_what_the_gpu_is(gpu: CudaBackend) -> None:
-    told = gpu.describe()
-    assert told["gpu"] and told["multiprocessors"] > 0 and told["l2_bytes"] > 1 << 20
-    assert told["driver"] and told["ptxas"].startswith("13.")
-    assert isinstance(told["processes"], list)
+    described = gpu.describe()
+    assert described["gpu"] and described["multiprocessors"] > 0 and described["l2_bytes"] > 1 << 20
+    assert described["driver"] and described["ptxas"].startswith("13.")
+    assert isinstance(described["processes"], list)

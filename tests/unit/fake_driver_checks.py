@@ -24,8 +24,8 @@ def check_the_gpu() -> None:
     assert probe() == (1, "")
     backend = CudaBackend()
     assert backend.sm == 90 and backend.attribute("MULTIPROCESSOR_COUNT") == 4
-    told = backend.describe()
-    assert told["gpu"] == "Fake" and told["driver_cuda"] == "13.0" and told["compute_capability"] == 90
+    described = backend.describe()
+    assert described["gpu"] == "Fake" and described["driver_cuda"] == "13.0" and described["compute_capability"] == 90
 
 
 def launched(backend: CudaBackend, out: CudaBuffer, extra: int = 0) -> list[int]:

@@ -86,10 +86,10 @@ def session(
     plan: Plan = PLAN,
     check: float = 60.0,
     jobs: int = 1,
-    told: list[str] | None = None,
+    messages: list[str] | None = None,
     machines: int = 1,
 ) -> Session:
-    lines = told if told is not None else []
+    lines = messages if messages is not None else []
     limits = Limits(check=check, round=check)
     return Session(
         on or machine(),

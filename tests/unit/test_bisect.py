@@ -49,12 +49,15 @@ def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.slow
 def test_the_kernel_and_the_rewrite_are_found(check: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["bisect", "--no-config", "--flags=-O2 --gate=off", "--", *check]) == 0
-    told = capfd.readouterr()
-    lines = told.out.splitlines()
+    printed = capfd.readouterr()
+    lines = printed.out.splitlines()
     assert lines[0] == "kernel _Z5wrongPiPKiii  (wrong(int*, int const*, int, int))"
     assert lines[1].startswith("rewrite 1 of ") and lines[1].endswith("--bisect-limit=1")
     assert any("_Z5wrongPiPKiii" in line for line in lines[2:])
-    assert "run 1: without the optimizer: succeeds" in told.err and "run 2: with -O2 --gate=off: fails (1)" in told.err
+    assert (
+        "run 1: without the optimizer: succeeds" in printed.err
+        and "run 2: with -O2 --gate=off: fails (1)" in printed.err
+    )
 
 
 #: Builds an object, and fails if it has a version of a kernel.

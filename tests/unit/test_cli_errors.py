@@ -408,9 +408,9 @@ class TestSettings:
             f"[opt]\nremarks-output = '{target}'\nemit = 'json'\n[verify]\ninputs = '{inputs}'\nseeds = 1\n"
         )
         assert main(["opt", str(good)]) == 0
-        told = capfd.readouterr()
-        assert told.out.startswith("{")  # options that neither execute nor write are still used
-        assert f"{strange}: 'remarks-output' is ignored: it is in no git repository" in told.err
+        printed = capfd.readouterr()
+        assert printed.out.startswith("{")  # options that neither execute nor write are still used
+        assert f"{strange}: 'remarks-output' is ignored: it is in no git repository" in printed.err
         main(["verify", str(good), str(good)])
         assert "'inputs' is ignored" in capfd.readouterr().err
         assert target.read_text() == "mine" and not (tmp_path / "marker").exists()
@@ -420,8 +420,8 @@ class TestSettings:
         assert target.read_text() != "mine" and "ignored" not in capfd.readouterr().err
         (folder / ".git").mkdir()  # the project ends here: files above it are not read
         assert main(["opt", str(good)]) == 0
-        told = capfd.readouterr()
-        assert told.out.startswith(".version") and not told.err
+        printed = capfd.readouterr()
+        assert printed.out.startswith(".version") and not printed.err
 
     def test_settings_of_the_users_own_repository_count(
         self, good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

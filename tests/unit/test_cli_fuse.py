@@ -125,8 +125,8 @@ def test_the_folder_holds_a_program_that_runs(tmp_path: Path, capsys: pytest.Cap
         found, after = run_file(into / "work.py", k)
         assert np.array_equal(found, wanted) and not after.findings
         assert after.counts.as_dict()["launches"] < before.counts.as_dict()["launches"]
-    told = capsys.readouterr().err
-    assert "2 fusions" in told and "remark: fuse: scale+shift: fused as fused_scale_shift" in told
+    printed = capsys.readouterr().err
+    assert "2 fusions" in printed and "remark: fuse: scale+shift: fused as fused_scale_shift" in printed
     assert (into / "remarks.yaml").read_text().count("Name:            Fused") == 2
 
 
@@ -147,18 +147,20 @@ def test_a_dependence_across_the_grid(tmp_path: Path, capsys: pytest.CaptureFixt
     """Blocks wait for each other where the launch is cooperative, if so many run at a time; else there are two."""
     file, into = written(tmp_path, TURN), tmp_path / "fused"
     assert fuse(file, "-o", into, "--no-cooperative", "--remarks=scale") == 0
-    told = capsys.readouterr().err
-    assert "0 fusions" in told and "[grid-wide]" in told
+    printed = capsys.readouterr().err
+    assert "0 fusions" in printed and "[grid-wide]" in printed
     assert np.array_equal(run_file(into / "work.py", 5)[0], run_file(file, 5)[0])
     assert fuse(file, "--graph", "--remarks") == 0
-    told = capsys.readouterr().err
-    assert "0 fusions" in told and ("a grid barrier costs more than the fusion saves" in told or "is not known" in told)
+    printed = capsys.readouterr().err
+    assert "0 fusions" in printed and (
+        "a grid barrier costs more than the fusion saves" in printed or "is not known" in printed
+    )
     assert fuse(file, "--no-benefit", "--assume-independent", "scale,shift") == 0
     assert "2 fusions" in capsys.readouterr().err
     needs_ptxas()
     assert fuse(file, "-o", into, "--remarks=scale") == 0
-    told = capsys.readouterr().err
-    assert "2 fusions" in told and "a grid barrier costs 3.53 us" in told
+    printed = capsys.readouterr().err
+    assert "2 fusions" in printed and "a grid barrier costs 3.53 us" in printed
     text = (into / "work.py").read_text()
     assert "if blocks <= 1115:" in text or "if (n + 32 - 1) // 32 <= 1115:" in text
     assert 'BLOCK, "cooperative"](a, b, n, k, c' in text
@@ -239,16 +241,16 @@ def test_grids_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     text = PROGRAM.replace("shift[blocks,", "shift[(n + 40) // BLOCK,")
     file, into = written(tmp_path, program=text), tmp_path / "fused"
     assert fuse(file, "--same-grids", "--remarks") == 0
-    told = capsys.readouterr().err
-    assert "0 fusions" in told and "the grids differ" in told
+    printed = capsys.readouterr().err
+    assert "0 fusions" in printed and "the grids differ" in printed
     assert fuse(file, "-o", into, "--no-benefit") == 0 and "2 fusions" in capsys.readouterr().err
     assert "max((n + 32 - 1) // 32, (n + 40) // 32)" in (into / "work.py").read_text()
     for k in (1, 5):
         assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
     file = written(tmp_path, program=text.replace("n: i32, k: i32", "n: i32, k: i32, max: i32"))
     assert fuse(file, "--remarks") == 0
-    told = capsys.readouterr().err
-    assert "0 fusions" in told and "the program uses that name for something else" in told
+    printed = capsys.readouterr().err
+    assert "0 fusions" in printed and "the program uses that name for something else" in printed
 
 
 def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -445,15 +447,15 @@ def test_benefit_by_timing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setattr(machine, "choose", choose)
     file = timed_program(tmp_path)
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
-    told = capsys.readouterr().err
-    assert "1 fusion;" in told and "fused as fused_shift_twice" in told
-    assert "as fast without, 0.95" in told and "by timing, the fused program is 1.17" in told
+    printed = capsys.readouterr().err
+    assert "1 fusion;" in printed and "fused as fused_shift_twice" in printed
+    assert "as fast without, 0.95" in printed and "by timing, the fused program is 1.17" in printed
     # Where nothing gains, nothing is fused.
     other = TIMED.replace("    twice[", "    shift[")
     file.write_text(other.replace("* np.int32(2)", "+ np.int32(2)"))
     assert fuse(file, "--benefit=timing", "--size=tiny", "--remarks") == 0
-    told = capsys.readouterr().err
-    assert "0 fusions" in told and "by timing, the fused program is SAME, 1.0" in told
+    printed = capsys.readouterr().err
+    assert "0 fusions" in printed and "by timing, the fused program is SAME, 1.0" in printed
     file.write_text(other)  # and not its reference
     assert fuse(file, "--benefit=timing", "--size=tiny") == 3
     assert "as written: seed 1: data: 100 of 100 elements differ" in capsys.readouterr().err
@@ -466,12 +468,12 @@ def test_launches_are_counted_before_and_after(tmp_path: Path, capsys: pytest.Ca
         "        shift[blocks, BLOCK](b, a, n, k)\n    copy(data, a)",
     )
     assert fuse(written(tmp_path, program=text), "--no-benefit", "--no-cooperative") == 0
-    told = capsys.readouterr().err
-    assert "work: 3 fusions; launches in one call: 2·n + 2 → n + 1\n" in told and "estimates" not in told
+    printed = capsys.readouterr().err
+    assert "work: 3 fusions; launches in one call: 2·n + 2 → n + 1\n" in printed and "estimates" not in printed
     assert fuse(timed_program(tmp_path), "--no-benefit", "--emulate=tiny") == 0
-    told = capsys.readouterr().err
-    assert "launches in one call: 4 → 2\n" in told
-    assert "on the emulator, size tiny: 4 → 2 launches, equal outputs\n" in told
+    printed = capsys.readouterr().err
+    assert "launches in one call: 4 → 2\n" in printed
+    assert "on the emulator, size tiny: 4 → 2 launches, equal outputs\n" in printed
     assert fuse(timed_program(tmp_path), "--emulate=huge") == 2
     assert "mine/work has no size 'huge'; there are tiny, small" in capsys.readouterr().err
 
@@ -492,15 +494,15 @@ def test_the_machine_of_the_estimates_is_named(
 ) -> None:
     file = written(tmp_path)
     assert fuse(file) == 0
-    told = capsys.readouterr().err
-    assert "estimates: built-in costs of one NVIDIA H200 (a launch 3.53 us, 4.10 TB/s, 132 multiprocessors)" in told
-    assert "no machine was calibrated here" in told and "ptxmotion doctor --calibrate" in told
+    printed = capsys.readouterr().err
+    assert "estimates: built-in costs of one NVIDIA H200 (a launch 3.53 us, 4.10 TB/s, 132 multiprocessors)" in printed
+    assert "no machine was calibrated here" in printed and "ptxmotion doctor --calibrate" in printed
     assert fuse(file, "--graph") == 0 and "a graph node 0.51 us" in capsys.readouterr().err
     costs = {name: getattr(MachineCosts(), name) for name in MachineCosts.__slots__}
     (own_cache / "machine-costs.json").write_text(json.dumps({**costs, "machine": "GPU X", "multiprocessors": 80}))
     assert fuse(file) == 0
-    told = capsys.readouterr().err
-    assert "estimates: costs of GPU X, measured by doctor --calibrate" in told and "80 multiprocessors" in told
+    printed = capsys.readouterr().err
+    assert "estimates: costs of GPU X, measured by doctor --calibrate" in printed and "80 multiprocessors" in printed
     assert fuse(file, "--no-benefit") == 0
     assert "costs of" not in capsys.readouterr().err
     needs_ptxas()

@@ -35,9 +35,9 @@ def names(folder: Path) -> list[str]:
 def test_a_folder_is_mirrored(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert opt("-O1", folder, "-o", out) == 0
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert told.err == "ptxmotion: 3 files: 2 changed, 0 failed\n"
+    printed = capfd.readouterr()
+    assert printed.out == ""
+    assert printed.err == "ptxmotion: 3 files: 2 changed, 0 failed\n"
     assert names(out) == ["a.ptx", "inner/b.ptx", "same.ptx"]
     assert opt("-O1", folder / "a.ptx") == 0
     alone = capfd.readouterr().out
@@ -55,9 +55,11 @@ def test_one_that_fails_does_not_end_the_others(
 ) -> None:
     (folder / "b.ptx").write_text("this is no PTX")
     assert opt("-O1", folder, tmp_path / "missing.ptx", "-o", tmp_path / "out") == 3
-    told = capfd.readouterr().err
-    assert told.endswith(f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n")
-    assert f"{folder / 'b.ptx'}:1:1: error:" in told
+    printed = capfd.readouterr().err
+    assert printed.endswith(
+        f"ptxmotion: 5 files: 2 changed, 2 failed: {folder / 'b.ptx'}, {tmp_path / 'missing.ptx'}\n"
+    )
+    assert f"{folder / 'b.ptx'}:1:1: error:" in printed
     assert names(tmp_path / "out") == ["a.ptx", "inner/b.ptx", "same.ptx"]
 
 
@@ -71,8 +73,8 @@ def test_the_worst_exit_code_counts(
 
 
 def test_what_else_is_written_is_one_for_each_file(folder: Path, tmp_path: Path) -> None:
-    told = [f"--remarks-output={tmp_path / 'remarks'}", f"--stats-json={tmp_path / 'stats'}"]
-    assert opt("-O1", folder, "-o", tmp_path / "out", *told, f"--dump={tmp_path / 'dump'}", "--emit=json") == 0
+    printed = [f"--remarks-output={tmp_path / 'remarks'}", f"--stats-json={tmp_path / 'stats'}"]
+    assert opt("-O1", folder, "-o", tmp_path / "out", *printed, f"--dump={tmp_path / 'dump'}", "--emit=json") == 0
     assert names(tmp_path / "out") == ["a.json", "inner/b.json", "same.json"]
     assert names(tmp_path / "remarks") == ["a.opt.yaml", "inner/b.opt.yaml", "same.opt.yaml"]
     assert names(tmp_path / "stats") == ["a.json", "inner/b.json", "same.json"]
@@ -88,7 +90,7 @@ def test_outputs_may_replace_the_inputs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "printed"),
     [
         (["a.ptx", "same.ptx"], "-o names a folder"),
         (["a.ptx", "same.ptx", "-o", "one.ptx"], "-o names a folder to write to ('one.ptx/' is one), not 'one.ptx'"),
@@ -103,11 +105,11 @@ def test_outputs_may_replace_the_inputs(folder: Path) -> None:
     ],
 )
 def test_wrong_usage(
-    folder: Path, arguments: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    folder: Path, arguments: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
     assert opt(*arguments) == 2
-    assert told in capfd.readouterr().err
+    assert printed in capfd.readouterr().err
     assert names(folder) == ["a.ptx", "inner/b.ptx", "notes.txt", "same.ptx"]
 
 
@@ -184,9 +186,9 @@ def test_a_process_that_is_killed_does_not_end_the_others(
     arguments.remarks_output = arguments.stats_json = arguments.dump = arguments.contract = None
     arguments.command = ["opt"]
     assert run_files(arguments, Dies) == 70
-    told = capfd.readouterr().err
-    assert f"{folder / 'a.ptx'}: error: the process that optimizes it was killed" in told
-    assert told.endswith(f"3 files: 2 changed, 1 failed: {folder / 'a.ptx'}\n")
+    printed = capfd.readouterr().err
+    assert f"{folder / 'a.ptx'}: error: the process that optimizes it was killed" in printed
+    assert printed.endswith(f"3 files: 2 changed, 1 failed: {folder / 'a.ptx'}\n")
 
 
 def test_a_number_of_processes_is_checked(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

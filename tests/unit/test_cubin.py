@@ -110,9 +110,9 @@ def test_resources_are_those_that_ptxas_prints(arch: str) -> None:
     kernels, figures = read_cubin(done.cubin), ptxas_figures(done.log)
     assert sorted(kernels) == ["mixed", "tiny"]
     for name, kernel in kernels.items():
-        told = figures[name]
-        assert (kernel.registers, kernel.shared_bytes) == (told.registers, told.shared_bytes)
-        assert (kernel.frame_bytes, kernel.barriers) == (told.frame_bytes, told.barriers)
+        expected = figures[name]
+        assert (kernel.registers, kernel.shared_bytes) == (expected.registers, expected.shared_bytes)
+        assert (kernel.frame_bytes, kernel.barriers) == (expected.frame_bytes, expected.barriers)
         assert kernel.sm == int(re.findall(r"\d+", arch)[0])
     assert (kernels["mixed"].max_threads, kernels["tiny"].max_threads) == (256, None)
     assert (kernels["mixed"].param_bytes, kernels["tiny"].param_bytes) == (20, 8)

@@ -215,16 +215,16 @@ def test_progress_is_told_within_a_batch_and_after_it() -> None:
     body = """
     .reg .b32 %r<3>; .reg .pred %p; mov.u32 %r0, %ctaid.x; add.u32 %r0, %r0, 1; mul.lo.u32 %r0, %r0, 100;
     LOOP: sub.u32 %r0, %r0, 1; setp.ne.u32 %p, %r0, 0; @%p bra LOOP; ret;"""
-    told: list[tuple[int, int]] = []
+    calls: list[tuple[int, int]] = []
 
     def tell(done: int, total: int) -> None:
-        told.append((done, total))
+        calls.append((done, total))
 
     Emulator(lanes=64).load(entry(body)).launch("k", 4, 32, [np.zeros(1)], progress=tell)
-    assert {total for _, total in told} == {4}
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert told.count((0, 4)) > 1
-    assert told[-1] == (4, 4)
+    assert {total for _, total in calls} == {4}
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls.count((0, 4)) > 1
+    assert calls[-1] == (4, 4)
 
 
 @pytest.mark.parametrize("threads", [4, 64])

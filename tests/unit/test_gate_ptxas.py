@@ -36,8 +36,8 @@ def ptxas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Put:
 
     def put(body: str, version: str = "") -> Path:
         path = tmp_path / "ptxas"
-        told = version or f"exec {real} --version"
-        path.write_text(f'#!/bin/sh\ncase "$1" in --version) {told};; esac\n{body.replace("PTXAS", str(real))}\n')
+        answer = version or f"exec {real} --version"
+        path.write_text(f'#!/bin/sh\ncase "$1" in --version) {answer};; esac\n{body.replace("PTXAS", str(real))}\n')
         path.chmod(0o755)
         monkeypatch.setenv("PTXMOTION_PTXAS", str(path))
         return path

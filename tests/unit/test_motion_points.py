@@ -141,7 +141,7 @@ class Case:
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_what_cannot_gain_has_no_cheaper_region(chunk: int) -> None:
-    told = 0
+    rewritten = 0
     for seed in range(chunk * 100, chunk * 100 + 100):
         case = Case.of(random.Random(seed))
         points = case.points()
@@ -150,15 +150,15 @@ def test_what_cannot_gain_has_no_cheaper_region(chunk: int) -> None:
             bit = 1 << number
             assert bool(gaining & bit) == case.may_gain(bit, required), f"seed {seed}"
             if required and not gaining & bit:
-                told += 1
+                rewritten += 1
                 cost = sum(case.weights[point >> 1] for point in required)
                 assert smallest_minimum_region(required, points.arcs(number), below=cost) is None, f"seed {seed}"
-    assert told > 100
+    assert rewritten > 100
 
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_regions_are_those_of_the_whole_problem(chunk: int) -> None:
-    told = 0
+    rewritten = 0
     for seed in range(chunk * 100, chunk * 100 + 100):
         case = Case.of(random.Random(seed))
         points = case.points()
@@ -168,5 +168,5 @@ def test_regions_are_those_of_the_whole_problem(chunk: int) -> None:
             assert whole is not None and region is not None
             assert region.earliest == whole.earliest, f"seed {seed}"
             assert {point for point in region.points if point < 2 * len(case.weights)} == whole.points, f"seed {seed}"
-            told += whole.points != set(required)
-    assert told > 100
+            rewritten += whole.points != set(required)
+    assert rewritten > 100

@@ -300,7 +300,7 @@ N10:
 def test_what_was_measured_decides_where_sscm_speculates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "k.ptx"
     source.write_text(HEAD + FIGURE)
-    told: list[str] = []
+    printed: list[str] = []
     for threads in (0, 32, 1):  # 0: without a profile
         words = [
             "opt",
@@ -317,7 +317,7 @@ def test_what_was_measured_decides_where_sscm_speculates(tmp_path: Path, capsys:
             assert main(["emulate", str(source), *launch, "--profile", str(saved)]) == 0
             words += ["--profile", str(saved)]
         assert main(words) == 0
-        told.append(capsys.readouterr().err)
-    assert "evaluated at N1 instead of at" in told[0]
-    assert told[1] == told[0]  # a warp does diverge
-    assert "evaluated at N1 instead of at" not in told[2]
+        printed.append(capsys.readouterr().err)
+    assert "evaluated at N1 instead of at" in printed[0]
+    assert printed[1] == printed[0]  # a warp does diverge
+    assert "evaluated at N1 instead of at" not in printed[2]

@@ -39,13 +39,13 @@ def test_the_order_of_samples_does_not_leak_into_the_columns() -> None:
 
 
 def test_rounds_double_at_most_twice_and_only_while_undecided() -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     noisy = FakeStopwatch([1e-4, 1e-4 / 1.01], Weather(noise=0.05), seed=1)
     plan = Plan(rounds=10, rule=QUICK)
-    rounds, found = time_arms(noisy, 2, [(0, 1)], plan, lambda done, of: told.append((done, of)))
+    rounds, found = time_arms(noisy, 2, [(0, 1)], plan, lambda done, of: progress.append((done, of)))
     assert found[0].verdict is Verdict.INCONCLUSIVE
     assert len(rounds.clocks) == 40
-    assert {of for _, of in told} == {10, 20, 40}
+    assert {of for _, of in progress} == {10, 20, 40}
     calm = FakeStopwatch([1e-4, 1e-4], Weather(noise=0.001))
     assert len(time_arms(calm, 2, [(0, 1)], Plan(rounds=10, rule=QUICK))[0].clocks) == 10
 

@@ -29,7 +29,7 @@ def verdicts(found: BenchmarkResult) -> dict[str, str]:
 
 
 def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
-    path, told = tmp_path / "r.json", list[str]()
+    path, messages = tmp_path / "r.json", list[str]()
     arms = [
         arm("O3", "honest 1e-4"),
         arm("same text", "honest 1e-4"),
@@ -39,7 +39,7 @@ def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
         arm("stale", "stale 0.1e-4"),
         arm("endless", "never_ends 0.1e-4"),
     ]
-    done = session(path=path, check=3.0, told=told).run([task("suite/a", *arms)])
+    done = session(path=path, check=3.0, messages=messages).run([task("suite/a", *arms)])
     found = done.benchmarks[0]
     assert found.error == ""
     assert verdicts(found) == {
@@ -56,7 +56,7 @@ def test_every_kind_of_arm_gets_its_verdict(tmp_path: Path) -> None:
     # Arms with wrong results or identical code are never timed.
     assert [each.id for each in found.arms if each.samples] == ["O3", "O3 (again)", "faster", "slower", "hardly"]
     assert found.timing is not None and found.timing.arms == ["O3", "O3 (again)", "faster", "slower", "hardly"]
-    assert any("round 12 of 12" in line for line in told)
+    assert any("round 12 of 12" in line for line in messages)
     assert results.to_json(results.read(path)) == results.to_json(done)
     jsonschema.validate(json.loads(path.read_text()), results.schema())
 
@@ -238,15 +238,15 @@ def test_killed_in_the_middle_the_file_is_valid_and_the_run_goes_on(tmp_path: Pa
     while child in _processes() and time.monotonic() < end:
         time.sleep(0.1)
     assert child not in _processes()
-    told: list[str] = []
-    again = session(path=path, told=told)
+    messages: list[str] = []
+    again = session(path=path, messages=messages)
     again.resume(former)
     tasks = [task(f"suite/{c}", arm("O3"), arm("x", "honest 2e-4")) for c in "abc"]
     tasks[1] = task("suite/b", arm("O3"), arm("x", "honest 3e-4"))
     done = again.run(tasks)
     assert done.complete and [each.fullname for each in done.benchmarks] == ["suite/a", "suite/b", "suite/c"]
     # The code of an arm of b has changed, so b is run again.
-    assert [line for line in told if "kept from" in line] == ["suite/a: kept from the result file"]
+    assert [line for line in messages if "kept from" in line] == ["suite/a: kept from the result file"]
     assert done.benchmarks[0] == former.benchmarks[0]
 
 

@@ -73,9 +73,9 @@ def test_options_without_ptxas_are_refused(source: Path, capfd: pytest.CaptureFi
 def test_newer_ptx_falls_back_with_the_remedy(source: Path, capfd: pytest.CaptureFixture[str]) -> None:
     source.write_text(NEWER)
     assert opt(source) == 0
-    told = capfd.readouterr().err
-    assert "reads PTX up to" in told and "the module is PTX 9.99" in told
-    assert "so the gate goes by accesses to memory" in told and "pip install --upgrade nvidia-cuda-nvcc" in told
+    printed = capfd.readouterr().err
+    assert "reads PTX up to" in printed and "the module is PTX 9.99" in printed
+    assert "so the gate goes by accesses to memory" in printed and "pip install --upgrade nvidia-cuda-nvcc" in printed
     assert opt(source, "--gate=ptxas") == 4
     assert opt(source, "--emit=cubin", "-O0", "-o", source.with_suffix(".cubin")) == 4
 

@@ -44,7 +44,7 @@ M:  add.s32 %r2, %r2, 1;
 """
 
 
-def told(found: Exploration) -> list[object]:
+def described(found: Exploration) -> list[object]:
     """All results of an exploration, in their order."""
     lines: list[object] = []
     for state, replies in found.replies.items():
@@ -77,7 +77,7 @@ def test_what_is_kept_between_questions_changes_no_answer() -> None:
                 assert question is not None
                 for planned in ({}, dict.fromkeys(facts.cfg.pred[block], question)):
                     found = kept.explore(block, question, planned)
-                    assert told(found) == told(new().explore(block, question, planned))
+                    assert described(found) == described(new().explore(block, question, planned))
                     assert all(found.back_edges[state] <= threshold for state in found.replies)
                     assert len(found.replies) <= budget
 

@@ -64,6 +64,6 @@ def test_fusions_of_a_rejected_attempt_are_not_reported_as_fused(
     """With the loop around `reduce` tested at its end, `prepare` and `reduce` fuse, and fewer others do."""
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))  # without costs that were measured on this machine
     assert main(["fuse", "rodinia/srad_v1", "--remarks"]) == 0
-    told = capsys.readouterr().err
-    assert "fuse: prepare+reduce: fusing these two would leave more launches elsewhere [less-fused]" in told
-    assert "fused as fused_extract_prepare" in told and "fused as fused_prepare_reduce" not in told
+    printed = capsys.readouterr().err
+    assert "fuse: prepare+reduce: fusing these two would leave more launches elsewhere [less-fused]" in printed
+    assert "fused as fused_extract_prepare" in printed and "fused as fused_prepare_reduce" not in printed

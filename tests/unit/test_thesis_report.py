@@ -34,9 +34,9 @@ def test_programs_and_methods_are_those_that_there_are() -> None:
     assert FUSION.methods == FUSIONS
     for experiment in (*FIGURES, FUSION):
         assert set(experiment.programs) <= known and set(experiment.methods) <= {*METHODS, *FUSIONS}
-        for told in experiment.stated.values():
-            assert set(told) <= set(experiment.programs)
-            assert all(set(each) <= {*experiment.methods, "O3"} for each in told.values())
+        for ratios in experiment.stated.values():
+            assert set(ratios) <= set(experiment.programs)
+            assert all(set(each) <= {*experiment.methods, "O3"} for each in ratios.values())
         assert set(experiment.means) <= set(experiment.stated)
 
 

@@ -14,7 +14,7 @@ from ptxmotion.transforms.code_motion.total_redundancy import Holders
 
 @pytest.mark.parametrize("chunk", range(4))
 def test_the_register_that_dominates_is_found(chunk: int) -> None:
-    told = 0
+    redundant = 0
     for seed in range(chunk * 100, chunk * 100 + 100):
         choose = random.Random(seed)
         count = choose.randint(2, 30)
@@ -38,5 +38,5 @@ def test_the_register_that_dominates_is_found(chunk: int) -> None:
                 assert holders.dominating(number, block, reg) is (expected[0] if expected else None), f"seed {seed}"
                 if not expected:
                     known.append((number, block, reg))
-                told += bool(expected)
-    assert told > 100
+                redundant += bool(expected)
+    assert redundant > 100
