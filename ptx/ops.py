@@ -1,12 +1,13 @@
-"""The opcode table: one row per form of an opcode, and the only place where an opcode is described.
+"""The opcode table: one row per form of an opcode. Nothing else describes an opcode.
 
 The table is read by decoder and printer (mnemonics), parser and verifier (roles and types of operands), the analyses
 (effects, divergence, operation, pointers, memory touched), the emulator (the function in column ``semantics``, which it
 resolves by name), the builder, the random programs of the tests, and the page of opcodes in the docs.
 
 `notation.py` explains the notation, `operations.py` the classes. A mnemonic gets the first row that fits, so a special
-row stands before a general one of the same opcode. To add an opcode, add its row here; `tests/unit/test_ops.py` and
-`tests/unit/test_operations.py` check every row.
+row stands before a general one of the same opcode. To add an opcode, add its row here, or in `ops_matrix.py`, which has
+the rows of matrix and video instructions; `tests/unit/test_ops.py` and `tests/unit/test_operations.py` check
+every row.
 
 Requires: `notation.py`, `operations.py`. Reference: PTX ISA 9.0, chapters 9.7.1 to 9.7.20.
 """
@@ -19,6 +20,7 @@ from .notation import Effect, Op
 from .operations import Operation as _O
 from .operations import Pointers as _P
 from .operations import Touches as _T
+from .ops_matrix import MATRIX, VIDEO
 
 __all__ = ["ROWS"]
 
@@ -41,8 +43,6 @@ op = Op
 number = partial(Op, pointers=_P.NUMBER)
 texture = partial(Op, operation=_O.TEXTURE)
 barrier_object = partial(Op, operation=_O.BARRIER_OBJECT, touches=_T.BARRIER_OBJECT, effects=_FENCED)
-video = partial(Op, operation=_O.VIDEO, cost=4)
-async_matrix = partial(Op, operation=_O.ASYNC_MATRIX)
 
 INTEGER: list[Op] = [
     op("add.type d, a, b", "int_add", _O.SUM, _P.SUM, types=_I16 + _IX2, commutes=True),
@@ -585,103 +585,6 @@ SYNC: list[Op] = [
     barrier_object("mbarrier{.*} ..."),
     op("clusterlaunchcontrol.query_cancel{.*} d:any, a:any", operation=_O.CLUSTER_LAUNCH, divergence="source"),
     op("clusterlaunchcontrol{.*} ...", operation=_O.CLUSTER_LAUNCH, effects=_FENCED),
-]
-
-MATRIX: list[Op] = [
-    op(
-        "wmma.load{.*} d:vec, [a], ...",
-        operation=_O.MATRIX_LOAD,
-        touches=_T.ADDRESS,
-        effects=_R | _TRAP | _LANE,
-        divergence="source",
-        cost=30,
-    ),
-    op(
-        "wmma.store{.*} [a], b:vec, ...",
-        operation=_O.MATRIX_STORE,
-        touches=_T.ADDRESS,
-        effects=_W | _TRAP | _LANE,
-        cost=10,
-    ),
-    op("wmma.mma{.*} d:vec, ...", operation=_O.MATRIX, effects=_LANE, divergence="source", cost=30),
-    op("mma{.*} d:vec, ...", "matrix_mma", _O.MATRIX, effects=_LANE, divergence="source", cost=30),
-    op(
-        "ldmatrix{.*} d:vec, [a]",
-        "matrix_load",
-        operation=_O.MATRIX_LOAD,
-        touches=_T.SHARED,
-        effects=_R | _TRAP | _LANE,
-        divergence="source",
-        cost=20,
-    ),
-    op(
-        "stmatrix{.*} [a], b:vec",
-        "matrix_store",
-        _O.MATRIX_STORE,
-        touches=_T.SHARED,
-        effects=_W | _TRAP | _LANE,
-        cost=8,
-    ),
-    async_matrix(
-        "wgmma.mma_async{.*} d+:vec, ...",
-        effects=_FENCED | _LATER,
-        divergence="source",
-        cost=40,
-    ),
-    async_matrix("wgmma{.*} ...", effects=_FENCED, cost=10),
-    async_matrix(
-        "tcgen05.ld.red{.*} d:any, p:any, [a], ...",
-        effects=_FENCED | _LATER,
-        divergence="source",
-        cost=20,
-    ),
-    async_matrix(
-        "tcgen05.ld{.*} d:any, [a], ...",
-        effects=_FENCED | _LATER,
-        divergence="source",
-        cost=20,
-    ),
-    async_matrix("tcgen05.st{.*} [a], ...", effects=_FENCED | _LATER, cost=20),
-    async_matrix("tcgen05{.*} ...", effects=_FENCED, cost=20),
-]
-
-# Video instructions: operands may be bytes or halves (`%r1.b0`), and some have a second operation on a third source.
-_VIDEO_COMPARISON = "(eq|ne|lt|le|gt|ge)"
-VIDEO: list[Op] = [
-    *[
-        video(
-            f"{name}.dtype=word.atype=word.btype=word{{.sat}}{{.secop}} d:dtype, a:atype, b:btype{{, c:dtype}}",
-            "video_word",
-        )
-        for name in ("vadd", "vsub", "vabsdiff", "vmin", "vmax")
-    ],
-    *[
-        video(
-            f"{name}.dtype=word.atype=word.u32{{.sat}}.(clamp|wrap){{.secop}} d:dtype, a:atype, b:u32{{, c:dtype}}",
-            "video_word",
-        )
-        for name in ("vshl", "vshr")
-    ],
-    video(f"vset.atype=word.btype=word.{_VIDEO_COMPARISON}{{.secop}} d:u32, a:atype, b:btype{{, c:u32}}", "video_word"),
-    video(
-        "vmad.dtype=word.atype=word.btype=word{.po}{.sat}{.(shr7|shr15)} d:dtype, a:atype, b:btype, c:dtype",
-        "video_mad",
-    ),
-    *[
-        video(
-            f"{name}{parts}.dtype=word.atype=word.btype=word{{.sat}}{{.add}} d:dtype, a:atype, b:btype, c:dtype",
-            "video_parts",
-        )
-        for parts in (2, 4)
-        for name in ("vadd", "vsub", "vavrg", "vabsdiff", "vmin", "vmax")
-    ],
-    *[
-        video(
-            f"vset{parts}.atype=word.btype=word.{_VIDEO_COMPARISON}{{.add}} d:u32, a:atype, b:btype, c:u32",
-            "video_parts",
-        )
-        for parts in (2, 4)
-    ],
 ]
 
 #: All rows, in the order in which they are tried.

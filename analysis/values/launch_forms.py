@@ -56,10 +56,6 @@ class LaunchForms(ThreadForms):
         """The operands of a derived atom, with loop variables as polynomials in ``turn``."""
         return tuple(self._resolved(each) for each in self.derived[atom].operands)
 
-    def resolved(self, form: Poly) -> Poly:
-        """The form with loop variables replaced by polynomials in ``turn``."""
-        return self._resolved(form)
-
     def _choice(self, operands: tuple[Poly, ...], bits: int) -> Poly:
         """One of the operands. Each choice has an atom of its own: others may take another one of the same operands."""
         atom = Atom("derived", f"d{len(self.derived)}")

@@ -3,7 +3,7 @@
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
     python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
 
-The table is that of `kernel_times.py`. The programs are split into two halves by a hash of their names. With
+The table is that of `kernel_times_table.py`. The programs are split into two halves by a hash of their names. With
 `--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
 
     kept       kernels of which the rule keeps a version; how many of them are slower, and faster, by more than 1 %

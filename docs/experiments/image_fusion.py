@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 from ptxmotion.dsl import f32, sqrt
-from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Options, Window, local, lower, pipeline, point
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Options, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.cost import Machine, cost_of
 from ptxmotion.dsl.image.fusion.planning import plan_by_model
@@ -31,45 +31,11 @@ from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.kernel import PythonKernel
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
+from ptxmotion.suites.image.gaussian import blurred3, blurred5
+from ptxmotion.suites.image.sobel import across, down, magnitude
 
 ROUNDS, RUNS = 15, 10
 CLAMP = Boundary.CLAMP
-ACROSS = Mask(np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], np.float32), skip_zeros=True)
-DOWN = Mask(ACROSS.array.T, skip_zeros=True)
-GAUSS = Mask(np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]], np.float32) / 16)
-WIDE = Mask(np.outer([1, 4, 6, 4, 1], [1, 4, 6, 4, 1]).astype(np.float32) / 256)
-
-
-@local(ACROSS)
-def across(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dx, dy, weight in ACROSS:
-        total += weight * src[dx, dy]
-    return total
-
-
-@local(DOWN)
-def down(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dx, dy, weight in DOWN:
-        total += weight * src[dx, dy]
-    return total
-
-
-@local(GAUSS)
-def blur(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dx, dy, weight in GAUSS:
-        total += weight * src[dx, dy]
-    return total
-
-
-@local(WIDE)
-def wide_blur(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dx, dy, weight in WIDE:
-        total += weight * src[dx, dy]
-    return total
 
 
 @local((3, 3))
@@ -79,11 +45,6 @@ def mean_of_nine(src: Window[f32]) -> f32:
         for dx in range(-1, 2):
             total += src[dx, dy]
     return total * 0.11111111
-
-
-@point
-def magnitude(a: f32, b: f32) -> f32:
-    return sqrt(a * a + b * b)
 
 
 @point
@@ -138,7 +99,7 @@ def sobel(src: Image[f32]) -> Image[f32]:
 
 def tensor(src: Image[f32]) -> list[Image[f32]]:
     x, y = across(Accessor(src, CLAMP)), down(Accessor(src, CLAMP))
-    return [blur(Accessor(each, CLAMP)) for each in (square(x), square(y), product(x, y))]
+    return [blurred3(Accessor(each, CLAMP)) for each in (square(x), square(y), product(x, y))]
 
 
 @pipeline
@@ -153,13 +114,13 @@ def shi_tomasi(src: Image[f32]) -> Image[f32]:
 
 @pipeline
 def unsharp(src: Image[f32]) -> Image[f32]:
-    detail = difference(src, wide_blur(Accessor(src, CLAMP)))
+    detail = difference(src, blurred5(Accessor(src, CLAMP)))
     return product(ratio(sharpened(src, detail), src), src)
 
 
 @pipeline
 def enhance(src: Image[f32]) -> Image[f32]:
-    return contrast(gamma(wide_blur(Accessor(src, Boundary.MIRROR))))
+    return contrast(gamma(blurred5(Accessor(src, Boundary.MIRROR))))
 
 
 @pipeline

@@ -123,7 +123,6 @@ def test_small_kernels_run_at_a_time_and_large_ones_share_the_machine() -> None:
     # The branch that begins second, and the kernel that waits for it, wait for an event.
     fork = graph_time([quarter] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], SMALL)
     assert fork.begins == (1.0, 10.0, 13.0, 25.0) and fork.seconds == 33.0
-    assert fork.overlapped == 5.0
     # An event that was handled long before does not count.
     short = graph_time([quarter, quarter, KernelTime(1.0, 15, 6), quarter], [(0, 1), (0, 2), (1, 3), (2, 3)], SMALL)
     assert short.ends[2] == 14.0 and short.begins[3] == 18.0 + 1.0

@@ -12,6 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
 
 rig: Any = importlib.import_module("kernel_times")
+tabling: Any = importlib.import_module("kernel_times_table")
 
 #: Writes three launches of `k`, whose time in nanoseconds is the place of the arm's code, and one of `other`.
 PROGRAM = r"""#!/bin/bash
@@ -77,7 +78,7 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     ]
     assert "sscm left out: another exit code" in capsys.readouterr().out
 
-    table = list(rig.rows(out, results))
+    table = list(tabling.rows(out, results))
     changed = next(row for row in table if row["arms"] == "O3 lcm")
     assert (changed["kernel"], changed["grid"], changed["block"], changed["shared"]) == ("k", "4,1,1", "64,1,1", "512")
     assert (changed["launches"], changed["nanoseconds"], changed["rounds"]) == (3, 2002, 3)

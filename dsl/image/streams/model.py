@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil
 
 from ..fusion.machine import Machine
@@ -69,16 +68,6 @@ class Timeline:
     def seconds(self) -> float:
         """The end of the last step."""
         return max(self.ends, default=0.0)
-
-    @property
-    def overlapped(self) -> float:
-        """The seconds in which more than one step runs."""
-        times = sorted({*self.begins, *self.ends})
-        found = 0.0
-        for first, second in pairwise(times):
-            running = sum(b <= first and e >= second for b, e in zip(self.begins, self.ends, strict=True))
-            found += second - first if running > 1 else 0.0
-        return found
 
 
 def stream_time(kernels: Sequence[KernelTime], machine: Machine) -> float:
