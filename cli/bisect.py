@@ -69,7 +69,7 @@ class Trial:
 
     @property
     def remarks(self) -> list[str]:
-        """What was rewritten, without what the gate says of it."""
+        """The remarks about rewrites, without those of the gate."""
         texts = [text for entry in self.entries for _, text in entry["remarks"] if " gate: " not in text]
         return list(dict.fromkeys(texts))
 

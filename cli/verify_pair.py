@@ -129,7 +129,7 @@ def _lines_of(found: Verdict) -> list[str]:
 
 
 def _conclude(verdicts: Sequence[Verdict], *, given: bool) -> int:
-    """Print the number of kernels by outcome, and what could decide about the undecided; the exit code.
+    """Print the number of kernels by outcome, and how the undecided ones could be decided; the exit code.
 
     ``given``: the inputs are those of a file.
     """

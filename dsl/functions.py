@@ -33,7 +33,7 @@ class Signature:
 
 
 class DeviceFunction:
-    """The result of `device`. ``inline`` is None if nvcc decides about inlining."""
+    """The result of `device`. ``inline`` is None if nvcc decides whether to inline it."""
 
     def __init__(self, function: Callable[..., Any], inline: bool | None) -> None:
         self.function: Callable[..., Any] | None = function

@@ -52,6 +52,7 @@ __all__ = [
     "While",
     "Write",
     "clone_body",
+    "jumps",
     "walk_nodes",
 ]
 
@@ -435,6 +436,18 @@ class For:
 
 Item: TypeAlias = "Node | If | While | For | Jump"
 Body: TypeAlias = "list[Item]"
+
+
+def jumps(body: Body, word: str) -> bool:
+    """Whether ``body``, which belongs to a loop, contains ``word``, ``break`` or ``continue``, for this loop."""
+    for item in body:
+        if isinstance(item, Jump) and item.word == word:
+            return True
+        if isinstance(item, If) and (jumps(item.body, word) or jumps(item.orelse, word)):
+            return True
+        if isinstance(item, While | For) and jumps(item.orelse, word):
+            return True
+    return False
 
 
 def walk_nodes(body: Body) -> Iterator[Node]:

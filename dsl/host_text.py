@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .host_nodes import Body, For, If, Jump, Node, While
+from .host_nodes import Body, For, If, Jump, Node, While, jumps
 
 __all__ = ["function_text"]
 
@@ -44,7 +44,7 @@ def _item(item: Node | If | While | For | Jump, depth: int) -> Iterator[str]:
             else:
                 yield f"{indent}for {item.next.target} in range({_bounds(item)}):"
             yield from _block(item.body, depth + 1)
-            if item.orelse and not _breaks(item.body):
+            if item.orelse and not jumps(item.body, "break"):
                 for part in item.orelse:
                     yield from _item(part, depth)
             elif item.orelse:
@@ -68,18 +68,6 @@ def _bounds(item: For) -> str:
     if init.step.text != "1":
         return f"{init.start}, {init.stop}, {init.step}"
     return str(init.stop) if init.start.text == "0" else f"{init.start}, {init.stop}"
-
-
-def _breaks(body: Body) -> bool:
-    """Whether a ``break`` in ``body`` leaves the loop that ``body`` belongs to."""
-    for item in body:
-        if isinstance(item, Jump) and item.word == "break":
-            return True
-        if isinstance(item, If) and (_breaks(item.body) or _breaks(item.orelse)):
-            return True
-        if isinstance(item, While | For) and _breaks(item.orelse):
-            return True
-    return False
 
 
 def _escaped(text: str) -> str:

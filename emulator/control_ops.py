@@ -164,15 +164,7 @@ def _with_checked_results(code: Code, finish: Finish) -> Finish:
     if end is None or kernel.is_entry:
         return finish
     keys = [key for of_result in calls.register_parameters(registers, kernel, kernel.results) for key in of_result]
-    check = _unset_check(code, end, keys, "returns")
-    if check is None:
-        return finish
-
-    def go(batch: Batch, c: Cohort) -> None:
-        check(c)
-        finish(batch, c)
-
-    return go
+    return _after(_unset_check(code, end, keys, "returns"), finish)
 
 
 def _with_check(code: Code, first: int, finish: Finish) -> Finish:
@@ -180,7 +172,11 @@ def _with_check(code: Code, first: int, finish: Finish) -> Finish:
     end = code.segment.end
     assert end is not None
     keys = [key for operand in end.operands[first:] for key in code.function.binder.registers.keys(operand)]
-    check = _unset_check(code, end, keys, "reads")
+    return _after(_unset_check(code, end, keys, "reads"), finish)
+
+
+def _after(check: Callable[[Cohort], None] | None, finish: Finish) -> Finish:
+    """``finish`` after ``check``, if there is a check."""
     if check is None:
         return finish
 

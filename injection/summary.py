@@ -89,7 +89,7 @@ def _add(summary: Summary, entry: dict[str, Any]) -> None:
 
 
 def _gain(kernel: str, remarks: Sequence[Sequence[str]]) -> str:
-    """What the gate says of a kernel."""
+    """The gate's report on a kernel."""
     texts = [text for name, text in remarks if name == kernel]
     return next((gain for text in texts if (gain := text.partition(f" gate: {kernel}: ")[2])), "")
 

@@ -161,7 +161,7 @@ class CudaModule:
         return pointer_of(value)
 
     def choose(self, kernel: KernelContract, request: Request) -> Choice:
-        """What a launch would take."""
+        """The version that a launch would take."""
         bound = self._bound.get(kernel.name)
         return choose(kernel, request, self._machines[kernel.name]) if bound is None else bound.choose(request)
 

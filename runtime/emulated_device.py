@@ -139,7 +139,7 @@ class EmulatedLaunch:
     # --- launching ---------------------------------------------------------------------------------------------
 
     def choose(self, kernel: KernelContract, request: Request) -> Choice:
-        """What a launch would take."""
+        """The version that a launch would take."""
         return choose(kernel, request, self)
 
     def launch(self, kernel: KernelContract, request: Request) -> None:

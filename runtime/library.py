@@ -162,7 +162,7 @@ class BoundKernel:
         return self._launch(self._address, config, arguments, extents, flags)
 
     def choose(self, request: Request) -> Choice:
-        """What a launch would take. The extra arguments are not known."""
+        """The version that a launch would take. The extra arguments are not known."""
         choice, reasons = _CChoice(), (ctypes.c_uint8 * 256)()
         buffers = [ctypes.create_string_buffer(each, len(each)) for each in request.arguments]
         pointers = (ctypes.c_void_p * max(len(buffers), 1))(*map(ctypes.addressof, buffers))

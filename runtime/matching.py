@@ -31,7 +31,7 @@ def parameters_of(kernel: Kernel) -> tuple[Parameter, ...] | None:
 
 
 def mismatches(contract: Contract, module: Module) -> Iterator[str]:
-    """What the contract says that is not so in the module: one sentence for each fault."""
+    """The statements of the contract that are false for the module: one sentence for each."""
     entries = {entry.name: entry for entry in module.entries}
     for name, kernel in contract.kernels.items():
         entry = entries.get(name)

@@ -248,7 +248,7 @@ class Kernel:
     def decide(
         self, grid: int | Sequence[int], block: int | Sequence[int], *arguments: Any, **options: Unpack[LaunchOptions]
     ) -> Decision:
-        """What `launch` would take, without a launch. Counts nothing."""
+        """The version that `launch` would take. Launches and counts nothing."""
         device = self._module.begin()
         try:
             request = self._request(self._packer(arguments, device.pointer), grid, block, options)

@@ -39,7 +39,7 @@ def put_versions(
 
 
 def _put(module: Module, kernel: Kernel, outcome: Versioned, suffix: str) -> list[Version]:
-    """Put the versions of one kernel in front of it; what the contract says about them."""
+    """Put the versions of one kernel in front of it; their part of the contract."""
     versions: list[Version] = []
     for candidate in outcome.candidates:
         name = entry_name(module, kernel, candidate.kernel, suffix)

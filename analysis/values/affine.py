@@ -134,6 +134,6 @@ _OPERATIONS: dict[Operation, Callable[..., Affine | None]] = {
 
 
 def operation_of(form: Form) -> Callable[..., Affine | None] | None:
-    """What makes the form of the result, or ``None``, of those of the operands, which must have its width; ``None`` for
-    an operation that is never linear."""
+    """The function that computes the affine form of the result from those of the operands, which must have its width.
+    It returns ``None`` for a result that is not linear. ``None`` for an operation whose result is never linear."""
     return _OPERATIONS.get(form.operation) if form.type is not None and form.type.lanes == 1 else None

@@ -78,7 +78,8 @@ class Alignments:
         return divisor_of_address & -divisor_of_address
 
     def _divisor(self, number: int, promise: Promise) -> int:
-        """What divides a class by the definitions of its values. It takes time, so it is found under a promise only."""
+        """A number that divides each value of a class, found from their definitions. This takes time, so without a
+        promise of alignment the result is 1."""
         return self.facts.get(Divisors).of(number) if promise.aligned else 1
 
     def _find_parameters(self) -> None:

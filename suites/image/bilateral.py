@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 REACH = 6
-#: A standard deviation of 3 pixels.
+#: Weights by distance: a Gaussian with a standard deviation of 3 pixels.
 NEARNESS = Mask(
     [[math.exp(-(dx * dx + dy * dy) / 18.0) for dx in range(-REACH, REACH + 1)] for dy in range(-REACH, REACH + 1)]
 )
-#: A standard deviation of 0.16 of the brightness.
+#: Weights by difference of brightness: exp(STEEPNESS · difference²), a standard deviation of 0.16.
 STEEPNESS = -20.0
 
 

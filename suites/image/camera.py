@@ -216,7 +216,7 @@ benchmark = image_benchmark(
         reference=reference,
         stresses=("several kernels", "images of several sizes", "integers"),
         description="a camera pipeline from a Bayer pattern to a picture",
-        shapes={"tiny": (98, 20)},
+        shapes={"tiny": (50, 20)},
         numbers={"amount": 0.5},
     )
 )

@@ -121,7 +121,8 @@ class _Maker:
         return self.pipeline.graph(width, height)
 
     def make_data(self, size: str, seed: int, width: int = 0, height: int = 0) -> dict[str, Any]:
-        """The data. A width or height of 0 is that of the size."""
+        """The arguments of the program for a size of the suite. ``width`` and ``height`` replace its own unless they
+        are 0."""
         import numpy as np
 
         usual = self.filter.shape(size)

@@ -108,6 +108,7 @@ benchmark = image_benchmark(
         reference=reference,
         stresses=("several kernels", "exponential functions", "overlapped tiles"),
         description="non-local means of 3 x 3 pixels with patches of 5 x 5",
+        shapes={"tiny": (41, 19)},
         tolerance=ulps(8),
     )
 )

@@ -149,7 +149,7 @@ class _Writer:
         self.store(into, where, total)
 
     def beside(self, of: str, place: str, offset: int, value: str) -> str:
-        """A load beside others, which a branch decides about."""
+        """A load of a word beside words that are loaded already. It is executed only if ``value`` is odd."""
         predicate, behind, result = self.fresh("p"), self.fresh("L"), self.fresh("r")
         self.emit(f"mov.u32 {result}, {value}")
         self.emit(f"and.b32 {value}, {value}, 1")

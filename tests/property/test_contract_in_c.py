@@ -60,7 +60,7 @@ def test_conditions(condition: Condition, launch: Launch) -> None:
 
 @given(make.expressions | make.affine, make.launches())
 def test_expressions(expression: Expression, launch: Launch) -> None:
-    """Every bit of the value: as an extra argument, and the sign and what exceeds 64 bits by conditions."""
+    """Conditions over an expression hold in C where they hold in Python, also if its value needs more than 64 bits."""
     launch = Launch(launch.arguments, launch.grid, (launch.block[0], 1, 1), 0)
     request = Request(raw_arguments(launch), launch.grid, launch.block)
     for limit in (0, 1, 2**63, -(2**63)):

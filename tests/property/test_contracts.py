@@ -165,7 +165,7 @@ def test_versions_compute_the_same(seeds: list[int]) -> None:
 def test_outcomes_in_the_cache_promise_nothing(seeds: list[int]) -> None:
     """A run without a contract gives the same if a run with a contract has filled the cache of its judge before, also
     if the judge could not judge the kernel then."""
-    for seed in seeds:
+    for seed in seeds[::2]:  # five optimizations each
         ptx = random_contract(seed, MANY).ptx
         alone = optimize(ptx, "O3", Policy(judge=Remembers())).text
         for judge in (Remembers(), RefusesOnce()):

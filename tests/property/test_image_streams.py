@@ -111,7 +111,7 @@ def test_a_missing_edge_gives_other_pixels() -> None:
     """Random orders find edges that were taken away: the test of the orders is not empty."""
     wrong = lost = 0
     nvcc = compiler()
-    for seed in (3, 5, 8):
+    for seed in (3, 5):
         found = random_pipeline(seed, 6, 10)
         lowered, plan = plans(seed)
         ptx = {name: kernel.ptx(nvcc) for name, kernel in lowered.kernels.items()}

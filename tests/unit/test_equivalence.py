@@ -215,7 +215,7 @@ def test_without_its_stores_no_kernel_is_the_same(path: Path) -> None:
     except PtxError:
         pytest.skip("no module that can be parsed")
     results: dict[str, list[Comparison]] = {}
-    for each in compare(first, second, seeds=range(2), seconds=2):
+    for each in compare(first, second, seeds=range(1), seconds=2):
         assert each.outcome != SAME or each.changed, each
         results.setdefault(each.kernel, []).append(each)
     for kernel, found in results.items():

@@ -316,8 +316,10 @@ def counted(src: Image[u16]) -> tuple[Image[u32], Image[i64]]:
     return Histogram(300, low_bits)(twice), total(i64)(twice)
 
 
-@pytest.mark.parametrize("lowering", sorted(LOWERINGS))
-@pytest.mark.parametrize("shape", [(1, 2), (37, 53), (70, 130)])
+@pytest.mark.parametrize(
+    ("shape", "lowering"),
+    [*(((37, 53), each) for each in sorted(LOWERINGS)), *((shape, "naive") for shape in ((1, 2), (70, 130)))],
+)
 def test_values_of_an_image_as_arguments_of_operators(shape: tuple[int, int], lowering: str) -> None:
     image = pixels_of(np.float32, shape[0] * shape[1]).reshape(shape)
     made = stretched.compile(shape, lowering=lowering)(image, backend=EmulatorBackend())

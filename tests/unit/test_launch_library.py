@@ -225,7 +225,7 @@ def test_kinds_of_memory(attributes: dict[int, int], entry: str) -> None:
     ],
 )
 def test_expressions(text: str, expected: bool) -> None:
-    """In C as in Python. What exceeds 2**64 on the way is undecidable, whatever the result would be."""
+    """C and Python agree. A condition is undecidable if an intermediate value exceeds 2**64."""
     condition = Holds(parse(text))
     assert holds(condition, Launch((X.begin, Y.begin, 4))) == expected
     driver = driver_of()

@@ -91,7 +91,7 @@ def test_a_promise_lets_a_store_die() -> None:
     [
         ("st.local.u32 [depot], 1;", True),
         ("st.local.u32 [depot], 1; bar.sync 0;", True),
-        ("st.local.u32 [depot], 1; B: @%p1 bra B;", False),  # it may never come to an end, and need not be right
+        ("st.local.u32 [depot], 1; B: @%p1 bra B;", False),  # the loop may not end; refused, although the store is dead
         ("st.local.u32 [depot], 1; ld.local.u32 %r2, [depot];", False),
         ("st.local.u32 [depot], 1; mov.u64 %rd5, depot; cvta.local.u64 %rd6, %rd5; ld.u32 %r2, [%rd6];", False),
         ("st.local.u32 [depot], 1; ld.u32 %r2, [%rd1];", True),

@@ -158,15 +158,15 @@ def test_linked_by_another_program(build: Build) -> None:
 
 
 @pytest.mark.parametrize("rdc", ["false", "true"])
-@pytest.mark.parametrize("sm", ["80", "90"])
-def test_several_targets(build: Build, sm: str, rdc: str) -> None:
+def test_several_targets(build: Build, rdc: str) -> None:
     """The contract is that of the image that the driver loads: its versions have other names than those of the
     others."""
     build.write("a.cu", program(TWO_LAUNCHES))
     targets = [f"-gencode=arch=compute_{each},code=sm_{each}" for each in (80, 90)]
     build.nvcc(*targets, f"-rdc={rdc}", "-c", "a.cu")
     build.nvcc(*targets, "a.o", "-o", "program", *build.link)
-    assert launched(build.run(FAKE_SM=sm)) == EXPECTED
+    for sm in ("80", "90"):
+        assert launched(build.run(FAKE_SM=sm)) == EXPECTED
     symbols = (build.folder / "program").read_bytes()
     assert len(set(re.findall(rb"sums\w+__ptxmotion_1_(\w+)", symbols))) == 2
 
@@ -212,18 +212,18 @@ LAUNCHES = {
 
 
 @pytest.mark.parametrize("stream", ["legacy", "per-thread"])
-@pytest.mark.parametrize("way", LAUNCHES)
-def test_functions_of_the_runtime(build: Build, way: str, stream: str) -> None:
+def test_functions_of_the_runtime(build: Build, stream: str) -> None:
     """The null stream is the one of the thread if the program is compiled so; another stream is passed on."""
+    ways = " ".join(f"{{ {code} }}" for code in LAUNCHES.values())
     streams = "for (cudaStream_t stream : {cudaStream_t(0), cudaStream_t(77)})"
-    build.write("a.cu", program(f"int n = 5; void *args[] = {{&a, &y, &n}}; {streams} {{ {LAUNCHES[way]} }}"))
+    build.write("a.cu", program(f"int n = 5; void *args[] = {{&a, &y, &n}}; {streams} {{ {ways} }}"))
     build.nvcc("-default-stream", stream, "a.cu", "-o", "program", *build.link)
     lines = build.run()
-    assert launched(lines) == [VERSION, VERSION]
-    attributes = int(way in ("cudaLaunchCooperativeKernel", "cudaLaunchKernelExC"))
-    for line, number in zip(lines, (0 if stream == "legacy" else 2, 77), strict=True):
-        expected = f"grid 1 1 1 block 1 1 1 shared 8 stream {number} attributes {attributes} argument 5"
-        assert line.endswith(expected)
+    assert launched(lines) == [VERSION] * 2 * len(LAUNCHES)
+    numbers = (0 if stream == "legacy" else 2, 77)
+    for line, (number, way) in zip(lines, [(n, way) for n in numbers for way in LAUNCHES], strict=True):
+        attributes = int(way in ("cudaLaunchCooperativeKernel", "cudaLaunchKernelExC"))
+        assert line.endswith(f"grid 1 1 1 block 1 1 1 shared 8 stream {number} attributes {attributes} argument 5")
 
 
 def test_only_selected_kernels_have_versions(build: Build) -> None:
@@ -267,21 +267,22 @@ def test_what_passes_the_kernel_through(build: Build) -> None:
 def test_code_that_is_loaded_when_it_is_used(build: Build) -> None:
     """To load a version may wait for running kernels, so it is loaded only where the kernel itself is."""
     captured = "sums<<<1, 1, 0, cudaStream_t(77)>>>(a, y, 1)"
-    build.write("a.cu", program("BEFORE; sums<<<1, 1>>>(a, y, 1);"))
-    text = (build.folder / "a.cu").read_text()
-    for before, expected in (
-        ("", [VERSION]),
-        ("cudaFuncAttributes found; cudaFuncGetAttributes(&found, sums)", [VERSION]),
-        ("int blocks; cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sums, 32, 0)", [VERSION]),
-        ("cudaFuncSetCacheConfig(sums, cudaFuncCachePreferL1)", [VERSION]),
-        ("cudaFunction_t handle; cudaGetFuncBySymbol(&handle, (const void *)sums)", [VERSION]),
-        (f"cudaStreamBeginCapture(cudaStream_t(77), cudaStreamCaptureModeGlobal); {captured}", [SUMS, SUMS]),
-    ):
-        build.write("a.cu", text.replace("BEFORE", before))
-        build.nvcc("a.cu", "-o", "program", *build.link)
-        assert launched(build.run(FAKE_LAZY="1")) == expected
-        assert launched(build.run()) == [*expected[:-1], VERSION]
-    done = build.outcome(FAKE_LAZY="1", PTXMOTION_LAUNCH="statistics")
+    before = {
+        "": [VERSION],
+        "cudaFuncAttributes found; cudaFuncGetAttributes(&found, sums)": [VERSION],
+        "int blocks; cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, sums, 32, 0)": [VERSION],
+        "cudaFuncSetCacheConfig(sums, cudaFuncCachePreferL1)": [VERSION],
+        "cudaFunction_t handle; cudaGetFuncBySymbol(&handle, (const void *)sums)": [VERSION],
+        f"cudaStreamBeginCapture(cudaStream_t(77), cudaStreamCaptureModeGlobal); {captured}": [SUMS, SUMS],
+    }
+    cases = " ".join(f"case {number}: {{ {code}; break; }}" for number, code in enumerate(before))
+    body = f'switch (atoi(getenv("CASE"))) {{ {cases} }} sums<<<1, 1>>>(a, y, 1);'
+    build.write("a.cu", "#include <cstdlib>\n" + program(body))
+    build.nvcc("a.cu", "-o", "program", *build.link)
+    for number, expected in enumerate(before.values()):
+        assert launched(build.run(CASE=str(number), FAKE_LAZY="1")) == expected
+        assert launched(build.run(CASE=str(number))) == [*expected[:-1], VERSION]
+    done = build.outcome(CASE=str(len(before) - 1), FAKE_LAZY="1", PTXMOTION_LAUNCH="statistics")
     assert "its code was loaded before a contract could be bound 1" in done.stderr
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.cuda_samples import bilateral_filter, eigenvalues, fdtd3d, line_of_sight, sobel_filter
-from suite_programs import check_program, compiled, emulated
+from suite_programs import check_in_another_order, check_program, compiled, emulated
 
 QUICK = ["FDTD3d", "SobelFilter", "SobelFilter-consecutive", "bilateralFilter-consecutive"]
 OTHERS = ["bilateralFilter", "eigenvalues", "lineOfSight"]
@@ -19,13 +19,13 @@ def test_program(name: str) -> None:
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_program_as_compiled(name: str) -> None:
-    check_program(f"cuda_samples/{name}", levels=())
+    check_program(f"cuda_samples/{name}", level=None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*QUICK, *OTHERS])
 def test_program_with_other_data_in_another_order(name: str) -> None:
-    check_program(f"cuda_samples/{name}", seed=1)
+    check_in_another_order(f"cuda_samples/{name}")
 
 
 def test_the_reference_of_fdtd3d_agrees_with_the_sum() -> None:

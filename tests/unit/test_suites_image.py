@@ -18,20 +18,20 @@ from ptxmotion.suites.image.surroundings import around
 from ptxmotion.suites.registry import Benchmark, Tolerance, benchmarks, find
 from ptxmotion.suites.runner import compiler, ptx_of, run
 from ptxmotion.toolchain.tools import ToolMissing
-from suite_programs import check_program
+from suite_programs import check_in_another_order, check_program
 
 PROGRAMS = [each.name for each in benchmarks("image")]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str) -> None:
-    check_program(f"image/{name}", levels=())
+    check_program(f"image/{name}", level=None)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["harris", "median3x3", "histogram", "sum"])
 def test_program_with_other_data_in_another_order(name: str) -> None:
-    check_program(f"image/{name}", seed=1)
+    check_in_another_order(f"image/{name}")
 
 
 def correct(benchmark: Benchmark) -> None:
@@ -115,7 +115,12 @@ def test_lowering(name: str, lowering: str, boundary: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_partitioned(name: str) -> None:
-    by_lowering(name, "isp", "constant")
+    benchmark = find(f"image/{name}")
+    benchmark = benchmark.of({"boundary": "constant"}) if benchmark.choices else benchmark
+    data = benchmark.data("tiny", 5)
+    plain, modules = ptx_of(benchmark, compiler()), lowered_modules(benchmark, "isp", data, compiler())
+    assert set(modules.values()) - set(plain.values()), "no kernel differs"
+    assert benchmark.check(Loaded(*_on(benchmark, modules)).run(data), benchmark.reference(data)) == []
 
 
 def test_lowerings_as_variants(capfd: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from ptxmotion.suites.parboil import histo, mri_q
-from suite_programs import check_program
+from suite_programs import check_in_another_order, check_program
 
 
 @pytest.mark.parametrize("name", ["parboil/histo", "parboil/mri-q"])
@@ -14,7 +14,7 @@ def test_program(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["parboil/histo", "parboil/mri-q"])
 def test_program_with_other_data_in_another_order(name: str) -> None:
-    check_program(name, seed=1)
+    check_in_another_order(name)
 
 
 def test_the_data_of_histo_reach_every_branch() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptxmotion.suites.rodinia import huffman, lavamd, particlefilter, srad_v1, srad_v2
-from suite_programs import check_program
+from suite_programs import check_in_another_order, check_program
 
 QUICK = ["rodinia/huffman", "rodinia/srad_v1", "rodinia/srad_v2"]
 SLOWER = ["rodinia/lavaMD", "rodinia/particlefilter"]
@@ -17,21 +17,15 @@ def test_program(name: str) -> None:
     check_program(name)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SLOWER)
 def test_slower_program(name: str) -> None:
     check_program(name)
 
 
-@pytest.mark.parametrize("name", SLOWER)
-def test_slower_program_at_one_level(name: str) -> None:
-    check_program(name, levels=["O2"])
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK + SLOWER)
 def test_program_with_other_data_in_another_order(name: str) -> None:
-    check_program(name, seed=1)
+    check_in_another_order(name)
 
 
 def test_the_reference_of_huffman_is_a_code() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.suites.treelogy import barneshut, kmeans, knearestneighbor
-from suite_programs import check_program
+from suite_programs import check_in_another_order, check_program
 
 PROGRAMS = ["treelogy/barneshut", "treelogy/kmeans", "treelogy/knearestneighbor"]
 
@@ -18,7 +18,7 @@ def test_program(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_with_other_data_in_another_order(name: str) -> None:
-    check_program(name, seed=1, levels=["O2"])
+    check_in_another_order(name, level="O2")
 
 
 def test_the_reference_of_barneshut_converges_to_the_direct_sum(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,7 @@ class FusingHost:
         elif isinstance(node, Branch) and place.at_exit:
             self._insert_on([edge for edge in cfg.succs(node) if not _is_never_taken(edge)], launch)
         elif place.at_exit or isinstance(node, LoopInit):
-            # After the bounds of a loop means before the loop: one copy serves all edges that lead there.
+            # The point after the bounds of a loop is before the loop: one copy is enough for all edges to this point.
             self.program.insert_after(_node(node), [copy.copy(launch)])
         else:
             self.program.insert_before(_node(node), [copy.copy(launch)])

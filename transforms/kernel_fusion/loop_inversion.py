@@ -34,6 +34,7 @@ from ...dsl.host_nodes import (
     Launch,
     Node,
     While,
+    jumps,
     walk_nodes,
 )
 from ...dsl.host_program import HostProgram
@@ -71,7 +72,7 @@ def _loops(body: Body) -> Iterator[tuple[Body, While | For]]:
 
 def _can_invert(loop: While | For) -> bool:
     nodes = list(walk_nodes(loop.body))
-    if loop.orelse or _continues(loop.body) or not any(isinstance(node, Launch) for node in nodes):
+    if loop.orelse or jumps(loop.body, "continue") or not any(isinstance(node, Launch) for node in nodes):
         return False
     if isinstance(loop.body[-1], Jump):
         return False
@@ -81,18 +82,6 @@ def _can_invert(loop: While | For) -> bool:
     step = loop.init.step.text
     fixed = not changed & (loop.init.uses | {loop.next.target}) and loop.next.target not in loop.init.uses
     return fixed and step.isdigit() and int(step) > 0
-
-
-def _continues(body: Body) -> bool:
-    """Whether ``body`` contains a ``continue`` of its own loop."""
-    for item in body:
-        if isinstance(item, Jump) and item.word == "continue":
-            return True
-        if isinstance(item, If) and (_continues(item.body) or _continues(item.orelse)):
-            return True
-        if isinstance(item, While | For) and _continues(item.orelse):
-            return True
-    return False
 
 
 def _of_while(loop: While) -> Item:
