@@ -80,8 +80,6 @@ _HEAD = """\
 	add.u32 %r34, %r31, %r33;
 	mov.u32 %r20, 0;
 	mov.u32 %r21, 0;
-	st.global.u32 [%rd5], 11;
-	st.shared.u32 [%r34], 12;
 """
 #: Addresses of words. Those of the second group have other bases and may be the same words.
 _PLACES = {
@@ -127,6 +125,7 @@ class _Kernel:
     def text(self) -> str:
         rng = self.rng
         self._mark()
+        self.lines += ["st.global.u32 [%rd5], 11;", "st.shared.u32 [%r34], 12;"]
         self._accesses()
         regions = rng.randint(2, 6)
         # The loop begins and ends with such an instruction, so that its regions are the same in each iteration.
