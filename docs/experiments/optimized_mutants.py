@@ -102,9 +102,7 @@ def accepted(rest: str, texts: list[str]) -> list[str]:
             starts = [joined(rest, texts[:n]).count("\n") for n in range(len(texts) + 1)]
             lines = {int(line) - 1 for line in _LINE.findall(error.log)}
             sound = [
-                text
-                for n, text in enumerate(texts)
-                if not any(starts[n] <= line < starts[n + 1] for line in lines)
+                text for n, text in enumerate(texts) if not any(starts[n] <= line < starts[n + 1] for line in lines)
             ]
             if len(sound) == len(texts):
                 return []
@@ -186,6 +184,7 @@ def main() -> None:
     options = parser.parse_args()
     begin, tally, last = time.monotonic(), Tally(), 0.0
     kernels = list(kernels_of(options))
+    taken: set[int] = set()  # hashes of the mutants of earlier rounds
     for round_number in range(options.rounds):
         for path, module, name in kernels:
             seconds = time.monotonic() - begin
@@ -193,9 +192,11 @@ def main() -> None:
                 break
             rng = random.Random(f"{path.name}:{name}:{round_number}")
             rest, texts = mutant_texts(print_module(own_module(module, name)), name, options.mutants, rng)
-            tally.counts["kernels"] += 1
+            texts = [each for each in texts if hash((rest, each)) not in taken]
+            taken |= {hash((rest, each)) for each in texts}
+            tally.counts["kernels"] += bool(texts)
             tally.counts["read"] += len(texts)
-            texts = accepted(rest, texts)
+            texts = accepted(rest, texts) if texts else []
             if texts:
                 check(rest, texts, options, f"{path.name} {name}", tally)
             if seconds - last > 20:
