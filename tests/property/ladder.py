@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.alias import Promise
-from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge
+from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge, Surface
 from ptxmotion.emulator.counts import Counts
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Kernel, Module, PtxError, parse, print_module
@@ -103,9 +103,9 @@ def launch_of(program: RandomProgram) -> Launch:
 
 @dataclass
 class Run:
-    """The result of one launch: the bytes of all arrays, printed lines, kinds of findings, counts, how often threads
-    wrote each state space, the loads of global, shared and local memory by block and thread, and the lines and texts of
-    the branches that separated lanes of one instance; or how it failed."""
+    """The result of one launch: the bytes of all arrays and images, printed lines, kinds of findings, counts, how often
+    threads wrote each state space, the loads of global, shared and local memory by block and thread, and the lines and
+    texts of the branches that separated lanes of one instance; or how it failed."""
 
     arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
@@ -143,7 +143,8 @@ def run(ptx: str | Module, launch: Launch, seed: int, *, schedule: str = "order"
     except EmulatorError as error:
         result.fault = f"{type(error).__name__}: {error}"
         return result
-    result.arrays = [cast("Array", each) for each in args if isinstance(each, np.ndarray)]
+    written_to = [each.array if isinstance(each, Surface) else each for each in args]
+    result.arrays = [cast("Array", each) for each in written_to if isinstance(each, np.ndarray)]
     result.output = sorted(done.output.splitlines())
     result.findings = sorted({finding.kind for finding in done.findings})
     result.details = [str(finding) for finding in done.findings]
