@@ -89,8 +89,12 @@ def test_bits_that_are_said_to_be_zero_are_zero(seeds: list[int]) -> None:
 
 
 def test_a_wrong_number_of_bits_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = Divisors.of
-    monkeypatch.setattr(Divisors, "of", lambda self, number: 2 * of(self, number))
+    right = Divisors.of
+
+    def twice(self: Divisors, number: int) -> int:
+        return 2 * right(self, number)
+
+    monkeypatch.setattr(Divisors, "of", twice)
     noticed = 0
     for seed in range(8):
         drawn = random_kernel(seed, 20)
