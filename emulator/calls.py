@@ -47,29 +47,16 @@ BUILTINS = frozenset(["vprintf", "malloc", "free", "__assertfail"])
 def register_parameters(registers: Registers, kernel: Kernel, params: list[Param] | None) -> list[list[int]]:
     """For each of ``params`` the keys of its registers; an empty list if it is in memory."""
     keys: list[list[int]] = []
-    by_name: dict[str, Reg] | None = None
     for param in params or ():
         if param.space != "reg":
             keys.append([])
             continue
-        if by_name is None:
-            by_name = _registers_by_name(kernel)
-        reg = by_name.get(param.name)
+        reg = registers.used_parameters(kernel).get(param.name)
         if reg is None:
             keys.append(registers.of_parameter(kernel, param))
         else:
             keys.append([registers.key(reg, index) for index in range(reg.lanes)])
     return keys
-
-
-def _registers_by_name(kernel: Kernel) -> dict[str, Reg]:
-    names = {param.name for param in [*(kernel.params or ()), *(kernel.results or ())]}
-    registers: dict[str, Reg] = {}
-    for instr in kernel.instructions():
-        for reg in [*instr.defs(), *instr.uses()]:
-            if reg.text in names:
-                registers.setdefault(reg.text, reg)
-    return registers
 
 
 def slots_of(params: Sequence[Param]) -> list[tuple[int, int]]:

@@ -154,6 +154,8 @@ class Engine:
         pool = batch.pool
         depth, index = divmod(int(pool.point[rows[0]]), batch.segments)
         code = self.codes[index]
+        if code.membermask is not None:
+            rows = pool.with_waiting(rows)
         cohort = self._same_or_new(rows, last, depth, code)
         cohort.gather(code.needs)
         if code.membermask is not None:

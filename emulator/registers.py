@@ -68,6 +68,9 @@ class Registers:
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
         self._unnamed: dict[tuple[Kernel, str], list[int]] = {}
+        #: For each kernel, its ``.reg`` parameters and results that an instruction uses, by name. A kernel does not
+        #: change after it was compiled with these registers.
+        self._parameters: dict[Kernel, dict[str, Reg]] = {}
 
     def new(self, scalar: ScalarType, name: str) -> int:
         self.types.append(scalar)
@@ -89,9 +92,20 @@ class Registers:
             self._unnamed[kernel, param.name] = keys
         return keys
 
+    def used_parameters(self, kernel: Kernel) -> dict[str, Reg]:
+        """The ``.reg`` parameters and results of ``kernel`` that its instructions use, by name."""
+        found = self._parameters.get(kernel)
+        if found is None:
+            declared = (*(kernel.params or ()), *(kernel.results or ()))
+            names = {param.name for param in declared if param.space == "reg"}
+            found = self._parameters[kernel] = _used(kernel, names) if names else {}
+        return found
+
     def keys(self, operand: Operand) -> list[int]:
         """The keys of all registers in ``operand``."""
         if isinstance(operand, Reg):
+            if operand.lanes == 1:
+                return [self.key(operand)]
             return [self.key(operand, index) for index in range(operand.lanes)]
         if isinstance(operand, Element):
             if operand.reg.lanes == 1:
@@ -121,6 +135,16 @@ class Registers:
         scalar = self.types[key]
         shape = (count, 2) if scalar.bits == 128 else (count,)
         return np.zeros(shape, dtype_of(scalar))
+
+
+def _used(kernel: Kernel, names: set[str]) -> dict[str, Reg]:
+    """The registers called ``names`` that instructions of ``kernel`` use."""
+    found: dict[str, Reg] = {}
+    for instr in kernel.instructions():
+        for reg in (*instr.defs(), *instr.uses()):
+            if reg.text in names:
+                found.setdefault(reg.text, reg)
+    return found
 
 
 def _check_extension(scalar: ScalarType, target: ScalarType) -> None:

@@ -200,6 +200,16 @@ class Pool:
         # Fragments that wait for lanes of their warp may have all of them now.
         self.state[self.state == LANES] = READY
 
+    def with_waiting(self, rows: Array) -> Array:
+        """``rows``, which are at one point, and the fragments of their warps that wait for lanes at this point. Lanes
+        that did not reconverge arrive one after the other."""
+        waiting = np.flatnonzero((self.state == LANES) & (self.point == self.point[rows[0]]))
+        waiting = waiting[np.isin(self.warp[waiting], self.warp[rows])]
+        if not waiting.size:
+            return rows
+        self.state[waiting] = READY
+        return self.merge(np.concatenate([rows, waiting]))
+
     def merge(self, rows: Array) -> Array:
         """``rows`` in the order of their warps; rows with the same warp, parent and reconvergence point are merged."""
         warps = self.warp[rows]

@@ -1,7 +1,7 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
     python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--static]
-        [--kernels] [--json FILE]
+        [--kernels] [--shard 0/1] [--seconds inf] [--json FILE]
 
 Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
 ``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -121,13 +122,18 @@ def main() -> int:
     parser.add_argument("--static", action="store_true", help="do not compare machine code")
     parser.add_argument("--kernels", action="store_true", help="list the kernels that differ")
     parser.add_argument("--shard", default="0/1", help="the part I of N of the modules")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no module after so many")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     index, number = map(int, args.shard.split("/"))
     total: Counter[str] = Counter()
     differing: list[dict[str, Any]] = []
     modules = [*files(args.folders), *(suite_kernels() if args.suites else ())]
+    begin = time.monotonic()
     for name, text in modules[index::number]:
+        if time.monotonic() - begin > args.seconds:
+            total["not begun"] = len(modules[index::number]) - total["modules"]
+            break
         try:
             total["modules"] += 1
             differing += compare(name, text, args, total)

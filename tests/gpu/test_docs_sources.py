@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from gpu_programs import ROW_STACK
 
 ROOT = Path(__file__).resolve().parents[2]
 _BLOCK = re.compile(r"^```python\n# needs: (.*?)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,7 +31,8 @@ def test_the_example_runs(needs: str, text: str, tmp_path: Path) -> None:
     for library in needs.split(", "):
         if library != "a GPU" and importlib.util.find_spec(library) is None:
             pytest.skip(f"{library} is not installed")
-    (tmp_path / "example.py").write_text(f"{HELPER[1]}\n{text}", encoding="utf-8")
+    before = ROW_STACK if "numba" in needs else ""
+    (tmp_path / "example.py").write_text(f"{before}{HELPER[1]}\n{text}", encoding="utf-8")
     paths = [str(ROOT / "typings"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PTXMOTION_CACHE": str(tmp_path / "cache")}
     done = subprocess.run(

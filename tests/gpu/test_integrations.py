@@ -11,21 +11,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpu_programs import CUPY, NUMBA, TORCH, TRITON, program
+from gpu_programs import CUPY, NUMBA, ROW_STACK, TORCH, TRITON, program
 from ptxmotion.python_child import child_environment
 
 pytestmark = pytest.mark.gpu
 
 #: In front of a program. The optimizer runs without its gate, because it may revert the changes of these kernels.
-ENABLE = """
+ENABLE = (
+    ROW_STACK
+    + """
 import sys
-import numpy
-if not hasattr(numpy, "row_stack"):
-    numpy.row_stack = numpy.vstack  # Numba names it, and NumPy 2.5 has removed it
 from ptxmotion import Policy
 from ptxmotion.integrations import LIBRARY
 hook = LIBRARY.enable("O2", Policy(gate="off")OPTIONS)
 """
+)
 
 REPORT = """
 print("seen", hook.seen, "changed", hook.changed, file=sys.stderr)

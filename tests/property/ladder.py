@@ -25,8 +25,8 @@ the point where they would reconverge, so a warp may be in two iterations of a l
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.alias import Promise
-from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge
+from ptxmotion.emulator import Emulator, EmulatorError, InstanceJudge, Surface
 from ptxmotion.emulator.counts import Counts
 from ptxmotion.emulator.trace import SPACES
 from ptxmotion.ptx import Instr, Kernel, Module, PtxError, parse, print_module
@@ -103,9 +103,9 @@ def launch_of(program: RandomProgram) -> Launch:
 
 @dataclass
 class Run:
-    """The result of one launch: the bytes of all arrays, printed lines, kinds of findings, counts, how often threads
-    wrote each state space, and the lines and texts of the branches that separated lanes of one instance; or how it
-    failed."""
+    """The result of one launch: the bytes of all arrays and images, printed lines, kinds of findings, counts, how often
+    threads wrote each state space, the loads of global, shared and local memory by block and thread, and the lines and
+    texts of the branches that separated lanes of one instance; or how it failed."""
 
     arrays: list[Array] = field(default_factory=list[Array])
     output: list[str] = field(default_factory=list[str])
@@ -113,16 +113,17 @@ class Run:
     details: list[str] = field(default_factory=list[str])
     counts: Counts = field(default_factory=Counts)
     writes: dict[str, int] = field(default_factory=dict[str, int])
+    loads: dict[tuple[int, int], int] = field(default_factory=dict[tuple[int, int], int])
     parted: dict[int, str] = field(default_factory=dict[int, str])
     fault: str = ""
 
 
-def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget: int = 200_000) -> Run:
-    """Run the kernel on the emulator, with all checks."""
+def run(ptx: str | Module, launch: Launch, seed: int, *, schedule: str = "order", budget: int = 200_000) -> Run:
+    """Run the kernel on the emulator, with all checks. A module must be as it was parsed."""
     args = launch.arguments(seed)
     result = Run()
+    module = parse(ptx) if isinstance(ptx, str) else ptx
     try:
-        module = parse(ptx)
         judge = InstanceJudge(loops_around)
         done = (
             Emulator(budget=budget)
@@ -142,7 +143,8 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     except EmulatorError as error:
         result.fault = f"{type(error).__name__}: {error}"
         return result
-    result.arrays = [cast("Array", each) for each in args if isinstance(each, np.ndarray)]
+    written_to = [each.array if isinstance(each, Surface) else each for each in args]
+    result.arrays = [cast("Array", each) for each in written_to if isinstance(each, np.ndarray)]
     result.output = sorted(done.output.splitlines())
     result.findings = sorted({finding.kind for finding in done.findings})
     result.details = [str(finding) for finding in done.findings]
@@ -151,32 +153,18 @@ def run(ptx: str, launch: Launch, seed: int, *, schedule: str = "order", budget:
     rows = done.trace.accesses
     written = np.bincount(rows["space"][rows["write"]], minlength=len(SPACES))
     result.writes = {space: int(count) for space, count in zip(SPACES, written, strict=True)}
+    result.loads = _loads_by_thread(rows)
     own = frozenset(module.kernel(launch.kernel).instructions())
     result.parted = {module.source.line_column(each.pos)[0]: each.text for each in judge.parted if each in own}
     return result
 
 
-def loads_of_threads(ptx: str, launch: Launch, seed: int, budget: int) -> dict[tuple[int, int], int]:
-    """The number of loads of global, shared and local memory that each thread executes, by block and thread."""
-    found: Counter[tuple[int, int]] = Counter()
-    loaded = Emulator(budget=2 * budget).load(parse(ptx))
-    done = loaded.launch(
-        launch.kernel,
-        launch.grid,
-        launch.block,
-        launch.arguments(seed),
-        launch.shared,
-        seed=seed,
-        counts=False,
-        trace=True,
-    )
-    assert done.trace is not None
-    rows = done.trace.accesses
-    rows = rows[~rows["write"] & (rows["space"] <= SPACES.index("local"))]
-    keys = rows["block"].astype(np.int64) << 16 | rows["thread"]
-    for key, count in zip(*np.unique(keys, return_counts=True), strict=True):
-        found[int(key) >> 16, int(key) & 0xFFFF] = int(count)
-    return found
+def _loads_by_thread(rows: Array) -> dict[tuple[int, int], int]:
+    """How many of the accesses ``rows`` each thread loads, by block and thread."""
+    loads = rows[~rows["write"] & (rows["space"] <= SPACES.index("local"))]
+    keys = loads["block"].astype(np.int64) << 16 | loads["thread"]
+    counted = zip(*np.unique(keys, return_counts=True), strict=True)
+    return {(int(key) >> 16, int(key) & 0xFFFF): int(count) for key, count in counted}
 
 
 def loops_around(kernel: Kernel) -> list[list[int]]:
@@ -200,7 +188,13 @@ class Ladder:
         self.launch = launch
         self.seeds = tuple(seeds)
         self.budget = budget
-        self.before = [run(ptx, launch, seed, budget=budget) for seed in self.seeds]
+        self.module = parse(ptx)
+        self.before = [run(self.module, launch, seed, budget=budget) for seed in self.seeds]
+
+    @functools.cached_property
+    def printed(self) -> str:
+        """The original kernel as it is printed."""
+        return print_module(self.module)
 
     @property
     def fault(self) -> str:
@@ -213,7 +207,7 @@ class Ladder:
 
     def divergence_faults(self) -> list[str]:
         """Branches that are reported as uniform and diverged in the original kernel."""
-        return [line for each in self.before for line in _wrongly_uniform(self.ptx, each)]
+        return [line for each in self.before for line in _wrongly_uniform(self.module, each)]
 
     def faults(
         self, passes: str, *, ptxas: bool = False, schedule: str = "order", promise: Promise | None = None
@@ -227,27 +221,20 @@ class Ladder:
         # a warp issues a guarded load even if no lane executes it
         if any(option in passes for option in (*_LAX, "guarded=true")):
             names |= {"lax"}
-        found = self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule)
-        promises = not any(option in passes for option in _LAX)
-        if not found and names and names - {"lax"} <= KEEPS_LOADS and promises:
-            found = self.loads_more(print_module(module))
-        return found
-
-    def loads_more(self, after: str) -> list[str]:
-        """The threads that execute more loads than before, for each seed."""
-        found: list[str] = []
-        for seed in self.seeds:
-            old, new = (loads_of_threads(ptx, self.launch, seed, self.budget) for ptx in (self.ptx, after))
-            more = {thread: count for thread, count in new.items() if count > old.get(thread, 0)}
-            for (block, thread), count in sorted(more.items())[:1]:
-                which = f"{len(more)} threads, the first is {thread} of block {block}"
-                found.append(f"seed {seed}: {which}: {count} loads, not at most {old.get((block, thread), 0)}")
-        return found
+        keeps_loads = bool(names) and names - {"lax"} <= KEEPS_LOADS and not any(each in passes for each in _LAX)
+        return self.judge(print_module(module), names, ptxas=ptxas, schedule=schedule, keeps_loads=keeps_loads)
 
     def judge(
-        self, after: str, names: frozenset[str] = frozenset(), *, ptxas: bool = False, schedule: str = "order"
+        self,
+        after: str,
+        names: frozenset[str] = frozenset(),
+        *,
+        ptxas: bool = False,
+        schedule: str = "order",
+        keeps_loads: bool = False,
     ) -> list[str]:
-        """The faults of ``after``, which the passes ``names`` made of the kernel."""
+        """The faults of ``after``, which the passes ``names`` made of the kernel. ``keeps_loads``: a thread that loads
+        more often than before is a fault."""
         try:
             again = parse(after)
         except PtxError as error:
@@ -258,27 +245,31 @@ class Ladder:
             return ["print: what was printed prints differently once parsed"]
         if ptxas and (refusal := refused(after)):
             return [f"ptxas: {refusal}"]
-        if after == print_module(parse(self.ptx)):
+        if after == self.printed:
             return []
-        return [
-            f"seed {seed}: {line}"
-            for seed, before in zip(self.seeds, self.before, strict=True)
-            for line in self._compare(before, after, seed, schedule, names)
-        ]
+        faults: list[str] = []
+        for seed, before in zip(self.seeds, self.before, strict=True):
+            ran = run(again, self.launch, seed, schedule=schedule, budget=2 * self.budget)
+            found = list(self._compare(before, again, ran, schedule, names))
+            if not found and keeps_loads:
+                if schedule != "order":
+                    ran = run(again, self.launch, seed, budget=2 * self.budget)
+                found = [f"fault: {ran.fault}"] if ran.fault else list(_loads_more(before, ran))
+            faults += [f"seed {seed}: {line}" for line in found]
+        return faults
 
     def _always_diverged(self, counts: Counts) -> bool:
         """Whether each branch that is reported as divergent separated the lanes every time. Only then the warp takes
         both paths anyway. A guarded return is such a branch, too. The emulator does not count how often it separated
         lanes, so the answer is no for a program that has one."""
-        if has_guarded_return(self.ptx):
+        if has_guarded_return(self.module):
             return False
-        divergent = _branches(self.ptx, divergent=True)
+        divergent = _branches(self.module, divergent=True)
         return all(
             branch.executed == branch.diverged for (_, line), branch in counts.branches.items() if line in divergent
         )
 
-    def _compare(self, before: Run, ptx: str, seed: int, schedule: str, names: frozenset[str]) -> Iterator[str]:
-        after = run(ptx, self.launch, seed, schedule=schedule, budget=2 * self.budget)
+    def _compare(self, before: Run, module: Module, after: Run, schedule: str, names: frozenset[str]) -> Iterator[str]:
         if after.fault:
             yield f"fault: {after.fault}"
             return
@@ -306,7 +297,7 @@ class Ladder:
             old, new = (loads_of_warps(counts) for counts in (before.counts, after.counts))
             if new > old:
                 yield f"{new} loads by warps, not at most {old}, though every divergent branch diverged"
-        yield from _wrongly_uniform(ptx, after)
+        yield from _wrongly_uniform(module, after)
 
 
 def loads_of_warps(counts: Counts) -> int:
@@ -320,10 +311,9 @@ def _of_one_kind(findings: Sequence[str]) -> set[str]:
     return {"uninitialised" if kind.startswith("uninitialised") else kind for kind in findings}
 
 
-def _branches(ptx: str, *, divergent: bool) -> set[int]:
+def _branches(module: Module, *, divergent: bool) -> set[int]:
     """The lines of the branches with two targets, in kernels and functions, that are reported as divergent, or as
     uniform."""
-    module = parse(ptx)
     return {
         module.source.line_column(end.pos)[0]
         for kernel in module.kernels
@@ -332,11 +322,11 @@ def _branches(ptx: str, *, divergent: bool) -> set[int]:
     }
 
 
-def has_guarded_return(ptx: str) -> bool:
+def has_guarded_return(module: Module) -> bool:
     """Whether a kernel or function has a guarded ``ret`` or ``exit``."""
     return any(
         instr.guard is not None and instr.form.operation in EXITS
-        for kernel in parse(ptx).kernels
+        for kernel in module.kernels
         for instr in kernel.instructions()
     )
 
@@ -384,6 +374,14 @@ def evaluations(counts: Counts, *, by_warp: bool = False) -> int:
     )
 
 
+def _loads_more(before: Run, after: Run) -> Iterator[str]:
+    """The first thread that loads more often than before, and how many there are."""
+    more = {thread: count for thread, count in after.loads.items() if count > before.loads.get(thread, 0)}
+    for (block, thread), count in sorted(more.items())[:1]:
+        which = f"{len(more)} threads, the first is {thread} of block {block}"
+        yield f"{which}: {count} loads, not at most {before.loads.get((block, thread), 0)}"
+
+
 def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
     """What a thread did more often in total. Another opcode than before may compute a value, for example ``mad``
     instead of ``mul`` and ``add``, so evaluations are added up. Loads are counted for each state space."""
@@ -396,10 +394,10 @@ def _evaluates_more(before: Counts, after: Counts) -> Iterator[str]:
             yield f"{name} ran {threads} times, not at most {known}"
 
 
-def _wrongly_uniform(ptx: str, ran: Run) -> Iterator[str]:
+def _wrongly_uniform(module: Module, ran: Run) -> Iterator[str]:
     """Branches reported as uniform that separated lanes of one instance. Lanes of different iterations of a loop that
     reconverged are not one instance, and may separate at any branch."""
-    uniform = _branches(ptx, divergent=False)
+    uniform = _branches(module, divergent=False) if ran.parted else set[int]()
     for line, text in ran.parted.items():
         if line in uniform:
             yield f"line {line}: '{text}' is called uniform and parted lanes"

@@ -6,6 +6,8 @@ indirect   a conditional branch becomes `brx.idx` over a table of two or three t
 calls      an addition, a load or a store becomes a call of a device function, in its `.param` scope
 generic    accesses to global, shared and local memory use generic addresses
 ordered    accesses become `.volatile` or `.relaxed`; fences are inserted between others
+exits      a guarded `exit`, `ret` or `trap` that no thread takes stands in random places, so that lanes that leave a
+           loop in different iterations do not reconverge after it
 vectors    accesses of one word become wider or narrower ones, overlapping partially
 scopes     a value is computed in a register of an inner scope, with the same name in all of them
 notes      `.loc` lines, and a `used_bytes_mask` before a load
@@ -189,6 +191,39 @@ def _ordered(text: _Text) -> None:
     text.each(0.03, lambda line: [line, f"\t{text.rng.choice(fences)};"] if _STRAIGHT.match(line) else None)
 
 
+def _exits(text: _Text) -> None:
+    """The program then has two predicates that are false in every thread, but not known to be."""
+    entry = next(i for i, line in enumerate(text.lines) if line.startswith(".visible .entry"))
+    start = text.lines.index("{", entry) + 1
+    first = next(i for i in range(start, len(text.lines)) if _STRAIGHT.match(text.lines[i]))
+    word = text.word()
+    leaves = ["exit", "ret", "trap"]
+
+    def change(line: str) -> list[str] | None:
+        guard = text.rng.choice(["@%never0", "@!%always0"])
+        return [line, f"\t{guard} {text.rng.choice(leaves)};"] if _STRAIGHT.match(line) else None
+
+    known = ["\t.reg .pred %never<1>, %always<1>;", f"\tmov.u32 {word}, %tid.x;"]
+    known += [f"\tsetp.gt.u32 %never0, {word}, 5000;", f"\tsetp.le.u32 %always0, {word}, 5000;"]
+    text.lines[first:first] = known
+    behind = _behind_barriers(text.lines, first + len(known))
+    before, text.lines = text.lines[:behind], text.lines[behind:]
+    text.each(text.rng.choice([0.02, 0.1, 0.3]), change)
+    text.lines = [*before, *text.lines]
+
+
+def _behind_barriers(lines: list[str], first: int) -> int:
+    """The first line from ``first`` after which no barrier of the block is executed. A warp must reconverge before
+    it."""
+    labels = {line.rstrip(":"): at for at, line in enumerate(lines) if line.endswith(":")}
+    behind = max((at + 1 for at, line in enumerate(lines) if re.search(r"\tbar", line)), default=first)
+    for at in range(len(lines) - 1, behind, -1):
+        target = re.search(r"\bbra(?:\.uni)? (\S+);", lines[at])
+        if target is not None and labels.get(target[1], at) < behind:
+            return at + 1
+    return max(behind, first)
+
+
 def _vectors(text: _Text) -> None:
     rng = text.rng
 
@@ -340,6 +375,7 @@ def _interference(kernel: Kernel, facts: Facts) -> dict[Reg, set[Reg]]:
 
 
 REWRITES: dict[str, Callable[[_Text], None]] = {
+    "exits": _exits,
     "vectors": _vectors,
     "calls": _calls,
     "generic": _generic,

@@ -58,6 +58,8 @@ def check(seed: int) -> int:
         return 0
     for data in (seed, seed + 1):
         before = Ran(made.host, made.ptx, made, data)
+        if "race" in before.findings:  # one of some thousand programs: other threads may win after fusion
+            continue
         after = Ran(found.host, found.ptx, made, data)
         assert before.outputs.keys() == after.outputs.keys()
         for name, wanted in before.outputs.items():

@@ -16,8 +16,9 @@ from ptxmotion.toolchain.round_trip import sections
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from test_table_against_ptxas import HEAD, SPELLINGS, draw, has_ptxas, module_of, not_read, refused
 
-#: The number of candidates without --fuzz-n, and their seed.
-FIXED = 400
+#: Candidates without --fuzz-n, and candidates in one test case.
+FIXED = SHARE = 400
+#: What is added to the seed of a share.
 SEED = 16
 ARCH = "sm_90a"
 
@@ -130,10 +131,9 @@ def compared(lines: Sequence[str]) -> tuple[int, list[str]]:
 
 
 @pytest.mark.skipif(not has_ptxas(), reason="ptxas is not on this machine")
-def test_every_form_comes_back_as_the_same_machine_code(pytestconfig: pytest.Config) -> None:
-    count = int(pytestconfig.getoption("--fuzz-n") or 0)
-    rng = random.Random() if count else random.Random(SEED)
-    lines = candidates(rng, max(count, FIXED))
+@pytest.mark.fuzz
+def test_every_form_comes_back_as_the_same_machine_code(seeds: list[int]) -> None:
+    lines = candidates(random.Random(seeds[0] + SEED), len(seeds))
     no = refused(lines, ARCH)
     accepted = [line for number, line in enumerate(lines) if number not in no]
     assert len(accepted) > len(lines) / 5

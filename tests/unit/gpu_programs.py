@@ -53,11 +53,17 @@ choose((1,), (256,), (out, given, cupy.int32(500), cupy.int32(7)))
 print(out.tolist())
 '''
 
-NUMBA = r"""
-import sys
+#: In front of a program that imports Numba: it names a function that NumPy 2.5 has removed.
+ROW_STACK = """
 import numpy
 if not hasattr(numpy, "row_stack"):
-    numpy.row_stack = numpy.vstack  # Numba names it, and NumPy 2.5 has removed it
+    numpy.row_stack = numpy.vstack
+"""
+
+NUMBA = (
+    ROW_STACK
+    + r"""
+import sys
 import numpy as np
 from numba import cuda, int32
 lto = {} if sys.argv[1] == "default" else {"lto": False}
@@ -79,6 +85,7 @@ out = cuda.to_device(np.zeros(512, np.int32))
 choose[1, 256](out, cuda.to_device(given), 500, 7)
 print(out.copy_to_host().tolist())
 """
+)
 
 TRITON = r"""
 import torch

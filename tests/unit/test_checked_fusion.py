@@ -111,6 +111,16 @@ def test_checks_are_facts_for_forwarding_and_dead_stores() -> None:
     assert {remark.name for remark in after.remarks} == {"Fused", "DeadStores"}
 
 
+@pytest.mark.parametrize("first", ["k = 32\none[(k // 32, 4), 32]", "k = 2\none[(m // 32, k * 2), 32]"])
+def test_the_parts_of_a_checked_fusion_keep_their_arguments(first: str) -> None:
+    """The fused launch has the value of ``k``, its parts have ``k`` itself. So none of them may be moved over an
+    assignment of it."""
+    body = f"{first}(a, b, n)\nk = m\ntwo[(m // 32, 4), 32](b, c, n)\none[(k // 32, 4), 32](c, a, n)"
+    check(body, [(64, 96), (32, 64), (64, 32), (96, 64), (128, 32)])
+    without = body.replace("k = m\n", "").replace("(k // 32", "(m // 32")
+    assert "if " in check(without, [(64, 96)]).host.to_python()
+
+
 def test_a_store_is_kept_if_the_parts_may_read_it_in_a_later_iteration() -> None:
     """If the check fails in a later iteration, the second part may read values that only the fused kernel wrote."""
     body = "for i in range(2):\n" + "\n".join("    " + line for line in PITCHED.splitlines())

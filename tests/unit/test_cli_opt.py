@@ -367,9 +367,7 @@ def test_arch_without_assembly_is_refused(source: Path, capfd: pytest.CaptureFix
 
 
 #: Modules that take long to import, or that only other verbs or passes need.
-NOT_FOR_LAZY_MOTION = (
-    "numpy networkx rich cuda asyncio hashlib scalar_replacement question_propagation".split()
-)
+NOT_FOR_LAZY_MOTION = "numpy networkx rich cuda asyncio hashlib scalar_replacement question_propagation".split()
 
 
 def test_imports_only_what_it_needs(source: Path) -> None:

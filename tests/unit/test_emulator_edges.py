@@ -10,6 +10,7 @@ import pytest
 from ptxmotion.cli import main
 from ptxmotion.emulator import Emulator, EmulatorFault, LaunchResult
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.schedule import SCHEDULES
 from ptxmotion.ptx import PtxError
 
 HEAD = ".version 9.0\n.target sm_90\n.address_size 64\n"
@@ -237,3 +238,35 @@ def test_lanes_that_have_exited_are_not_waited_for(vote: str, value: int, leave:
     x, result = run(body, 32, schedule=schedule)
     assert x.tolist() == [0] * 5 + [value] * 27
     assert kinds(result) == []
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("leave", ["@%q exit;", "@%q ret;", "@%q trap;", "@%q bra END;"])
+@pytest.mark.parametrize(
+    ("together", "values"),
+    [
+        ("vote.sync.ballot.b32 %v, %p, -1;", [0x7F] * 32),
+        ("redux.sync.add.u32 %v, %t, -1;", [sum(range(32))] * 32),
+        ("match.any.sync.b32 %v, %w, -1;", [0x33333333, 0x33333333, 0x44444444, 0x88888888] * 8),
+        ("shfl.sync.idx.b32 %v, %t, 9, 31, -1;", [9] * 32),
+        ("bar.warp.sync -1; mov.u32 %v, 3;", [3] * 32),
+    ],
+)
+def test_lanes_that_did_not_reconverge_meet(together: str, values: list[int], leave: str, seed: int) -> None:
+    """Lanes leave a loop in different iterations. They do not reconverge after it, because of a way out of the kernel
+    that no lane takes. So they arrive one after the other, and each waits for the others."""
+    body = f"""
+    and.b32 %w, %t, 3; max.u32 %w, %w, 1; mov.u32 %v, 0; setp.lt.u32 %p, %t, 7; setp.gt.u32 %q, %t, 100;
+    .reg .pred %again; .reg .b32 %n; mov.u32 %n, 0;
+LOOP:
+    {leave}
+    add.u32 %n, %n, 1; setp.lt.u32 %again, %n, %w;
+    @%again bra LOOP;
+    {together}
+    st.global.u32 [%a], %v;
+END: ret;"""
+    for schedule in SCHEDULES:
+        x = np.zeros(32, np.uint32)
+        result = Emulator(budget=20_000).load(text_of(body)).launch("k", 1, 32, [x], schedule=schedule, seed=seed)
+        assert kinds(result) == []
+        assert x.tolist() == values, schedule

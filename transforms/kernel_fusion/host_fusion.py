@@ -180,13 +180,21 @@ class FusingHost:
         return cfg.is_modification(node, moved)
 
     def _changes_values(self, node: Node, launch: Launch) -> bool:
-        """Whether ``node`` may change the values of the launch's expressions, or of its checks, although it writes no
-        variable that the launch itself mentions."""
-        definitions, names = self.sites.definitions, launch.uses - {launch.kernel_text}
-        checked = frozenset[str]().union(*(Expression(check).names for check in self._checks_of(launch)))
-        if node.defines & (checked | definitions.viewed_arrays(names | checked)):
+        """Whether ``node`` may change the values of the launch's expressions, of its checks, or of the launches that
+        run if a check fails, although it writes no variable that the launch itself mentions."""
+        definitions, names = self.sites.definitions, self._names_of(launch)
+        if node.defines & (names | definitions.viewed_arrays(names)):
             return True
         return isinstance(node, HostCall) and definitions.is_changed_by_call(names)
+
+    def _names_of(self, launch: Launch) -> frozenset[str]:
+        """The variables of a launch, of its checks and of its parts. A part may have a variable of which the fused
+        launch has only the value."""
+        names = launch.uses - {launch.kernel_text}
+        if launch in self._parts:
+            parts, checks = self._parts[launch]
+            names = names.union(*map(self._names_of, parts), *(Expression(check).names for check in checks))
+        return names
 
     def _pair(self, first: Launch, second: Launch, at: Launch) -> FusedPair | None:
         pair = self.pairs.fused(first, second, at, self.cfg(), self.sites)
