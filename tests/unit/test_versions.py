@@ -15,7 +15,7 @@ from ptxmotion.cli import main
 from ptxmotion.contract import Disjoint, Extent, Holds, Inside, Launch, Range, Version, load
 from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import parse
-from ptxmotion.toolchain.tools import assemble
+from ptxmotion.toolchain.tools import ToolMissing, assemble, find_tool
 from ptxmotion.transforms.gate.static_judge import StaticJudge
 
 #: ``y[i] = f[i] ? a[i + 1] : 0`` below ``i < n``.
@@ -361,6 +361,55 @@ def test_a_load_from_an_address_that_is_not_affine_does_not_rise() -> None:
         text = body(result.text, kernel.name)
         loads = [found.start() for found in re.finditer(r"ld\.global\S* %\w+, \[%rd8\]", text)]
         assert loads and min(loads) > text.index("bra STORE")
+
+
+#: Both loads are needed at the division. ptxas puts the first one back behind the branch.
+DIVIDED = (
+    HEAD
+    + """.visible .entry divided(.param .u64 out, .param .u64 a, .param .u32 n, .param .u32 t)
+{
+    .reg .pred %p;
+    .reg .f32 %f<4>;
+    .reg .b32 %r<8>;
+    .reg .b64 %rd<10>;
+    ld.param.u64 %rd1, [out];
+    ld.param.u64 %rd2, [a];
+    ld.param.u32 %r1, [n];
+    ld.param.u32 %r2, [t];
+    mov.u32 %r3, %ctaid.x;
+    mov.u32 %r4, %ntid.x;
+    mov.u32 %r5, %tid.x;
+    mad.lo.s32 %r6, %r3, %r4, %r5;
+    setp.ge.u32 %p, %r6, %r1;
+    @%p bra END;
+    cvta.to.global.u64 %rd3, %rd2;
+    cvta.to.global.u64 %rd4, %rd1;
+    mul.wide.u32 %rd5, %r6, 4;
+    add.s64 %rd6, %rd3, %rd5;
+    mul.wide.u32 %rd7, %r2, 4;
+    add.s64 %rd8, %rd3, %rd7;
+    ld.global.f32 %f1, [%rd8];
+    ld.global.f32 %f2, [%rd6];
+    div.rn.f32 %f3, %f2, %f1;
+    add.s64 %rd9, %rd4, %rd5;
+    st.global.f32 [%rd9], %f3;
+END:
+    ret;
+}
+"""
+)
+
+
+def test_a_load_that_ptxas_puts_back_makes_no_version() -> None:
+    """Only the computation of its address would be executed early."""
+    try:
+        find_tool("ptxas")
+    except ToolMissing as why:
+        pytest.skip(str(why))
+    _, contract = with_contract(DIVIDED, gate="auto")
+    assert not versions(contract, "divided")
+    _, contract = with_contract(DIVIDED)
+    assert "loads inside buffers" in versions(contract, "divided")
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
