@@ -72,8 +72,9 @@ def loop_weight(depth: int) -> float:
 class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
-    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in which
-    it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``sm`` is the architecture, 90 for sm_90a.
+    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
+    which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``sm`` is the
+    architecture, 90 for sm_90a.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -187,12 +188,19 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    if None not in (before.exposed, after.exposed) and not _is_less(after.exposed, before.exposed, RESOLUTION):
+    if not _waits_less(before, after):
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
         warps += 1
     return None if warps == MOST_WARPS else warps
+
+
+def _waits_less(before: Figures, after: Figures) -> bool:
+    """Whether ``after`` waits for fewer latencies of global loads, as far as that is known."""
+    if before.exposed is None or after.exposed is None:
+        return True
+    return _is_less(after.exposed, before.exposed, RESOLUTION)
 
 
 def _is_faster(before: Figures, after: Figures, warps: int) -> bool:

@@ -409,7 +409,7 @@ def test_a_load_that_ptxas_puts_back_makes_no_version() -> None:
     _, contract = with_contract(DIVIDED, gate="auto")
     assert not versions(contract, "divided")
     _, contract = with_contract(DIVIDED)
-    assert "loads inside buffers" in versions(contract, "divided")
+    assert any("inside" in each for each in versions(contract, "divided"))
 
 
 # --- command line ----------------------------------------------------------------------------------------------------
