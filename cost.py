@@ -19,6 +19,7 @@ __all__ = [
     "FITTED_SM",
     "LEAST_GAIN",
     "LEAST_PREFERENCE",
+    "MOST_WARPS",
     "RESERVE",
     "RESERVE_TO_HOIST",
     "SCHEDULERS",

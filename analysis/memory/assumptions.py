@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .access_ranges import AccessRange
+    from .alias import Reference
 
-__all__ = ["Assumptions", "Element"]
+__all__ = ["Assumptions", "Element", "Limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +27,38 @@ class Element:
     align: int
 
 
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The largest index of an element that lies in a buffer. Parameter ``name`` of a version has it as its value. The
+    buffer is that of parameter number ``pointer``, an element has ``stride`` bytes, and ``kind`` says how the index is
+    extended to 64 bits: ``s`` or ``u``. The accesses are at multiples of ``align`` in an element; it divides the stride
+    and the pointer. ``is_whole``: the buffer consists of whole elements behind the pointer."""
+
+    name: str
+    pointer: int
+    stride: int
+    kind: str
+    align: int
+    is_whole: bool
+
+    def contains(self, reference: Reference) -> bool:
+        """Whether the bytes of a reference, counted from the start of an element, lie in the element."""
+        size = reference.bytes
+        if self.align % size or reference.offset % size or not 0 <= reference.offset <= self.stride - size:
+            return False
+        return self.is_whole or size == self.stride
+
+
 @dataclass
 class Assumptions:
     """``ranges``: (range inside its buffer, bytes of the load, to which the pointer is aligned). ``elements``: buffers
-    of whole elements."""
+    of whole elements. ``limits``: those of loads whose index is clamped."""
 
     ranges: dict[tuple[AccessRange, int], None] = field(default_factory=dict["tuple[AccessRange, int]", None])
     elements: dict[Element, None] = field(default_factory=dict[Element, None])
+    limits: dict[Limit, None] = field(default_factory=dict[Limit, None])
 
     @property
     def is_empty(self) -> bool:
         """Whether no load was called safe because of an assumption."""
-        return not self.ranges and not self.elements
+        return not self.ranges and not self.elements and not self.limits
