@@ -12,6 +12,10 @@
    than the kernel, becomes a version between the two others (`alignment`). If loads are hoisted under this promise,
    too, the result becomes the first version, and the one with vector loads precedes that of step 2.
 
+4. *Clamped*: as step 2, and loads may be hoisted whose index is known only through memory, after it is clamped to the
+   extents of their buffers (`clamped`). The result has to be expected to be faster than the versions before, and
+   becomes the first one.
+
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
 """
@@ -287,7 +291,8 @@ class VersionSearch:
             if risen == trial.positions:
                 homes = [given, base, *(each.kernel for each in lower)]
                 inside = inside_buffers(self._module, kernel, homes, assumed, trial.limits)
-                return self._judged_clamped(name, kernel, (*limit_conditions(trial.limits), *inside), trial, lower, before)
+                conditions = (*limit_conditions(trial.limits), *inside)
+                return self._judged_clamped(name, kernel, conditions, trial, lower, before)
             # Clamps of loads that stay where they are cost instructions for nothing.
             trial = clamp_indices(self._module, given, risen) if risen else None
         return None
@@ -317,8 +322,8 @@ class VersionSearch:
             for what, others in alternatives.items()
         }
         prefer_when = _up_to(None if fewest == MOST_WARPS else fewest)
-        values = limit_values(trial.limits)
-        return Candidate(kernel, requires, lower[0].pairs if lower else frozenset(), gained, prefer_when, arguments=values)
+        pairs = lower[0].pairs if lower else frozenset[Pair]()
+        return Candidate(kernel, requires, pairs, gained, prefer_when, arguments=limit_values(trial.limits))
 
     def _judged(self, name: str, base: Kernel, kernel: Kernel, *, hoists: bool = False) -> tuple[str, str, int | None]:
         """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string; what it gains; up to

@@ -195,6 +195,33 @@ class AccessRanges:
             return None
         return self._pointers[found[0].name], address - variable(found[0])
 
+    def shifted_pointer(self, number: int) -> tuple[int, Expression] | None:
+        """The pointer parameter and the number that the launch adds to it, for a class of values of 64 bits that is
+        such a sum and the same in all threads."""
+        address = self.address(number)
+        found = self.pointer_in(address) if address is not None else None
+        if found is None:
+            return None
+        place = self._launch.place(())
+        span = place.span(found[1])
+        if span is None or not span.is_exact or place.conditions() or not are_readable([span.low]):
+            return None
+        return found[0], span.low
+
+    def is_positive(self, number: int, block: int) -> bool:
+        """Whether a class of values of 32 bits is not negative, as a signed number, in each thread that comes to a
+        block, because a comparison with a constant says so."""
+        try:
+            form = self._poly(number, 32)
+        except TooManyTerms:
+            return False
+        for test in self._launch.guards.at(block):
+            if test.kind == "s" and test.bits == 32 and test.right == form and test.left.is_constant:
+                least = (test.left.value + (1 << 31)) % (1 << 32) - (1 << 31)
+                if (test.relation == "le" and least >= 0) or (test.relation == "lt" and least >= -1):
+                    return True
+        return False
+
     def range_of(self, address: Poly, guards: Sequence[Comparison], first: int, last: int) -> AccessRange | None:
         """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""
         # Addresses are computed modulo 2^64; an offset that is written as a large number is a negative one.

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ...contract import Expression
     from .access_ranges import AccessRange
     from .alias import Reference
 
-__all__ = ["Assumptions", "Element", "Limit"]
+__all__ = ["Assumptions", "Element", "Elements", "Limit"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +29,18 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """The largest index of an element that lies in a buffer. Parameter ``name`` of a version has it as its value. The
-    buffer is that of parameter number ``pointer``, an element has ``stride`` bytes, and ``kind`` says how the index is
-    extended to 64 bits: ``s`` or ``u``. The accesses are at multiples of ``align`` in an element; it divides the stride
-    and the pointer. ``is_whole``: the buffer consists of whole elements behind the pointer."""
+class Elements:
+    """The elements of ``stride`` bytes of a buffer, from the address of parameter number ``pointer`` plus ``shift``.
 
-    name: str
+    ``kind``: how their index is extended to 64 bits, ``s`` or ``u``. ``is_positive``: wherever the kernel accesses an
+    element, its index is not negative. ``align`` divides the address of each access. ``is_whole``: the buffer ends
+    where an element ends."""
+
     pointer: int
+    shift: Expression
     stride: int
     kind: str
+    is_positive: bool
     align: int
     is_whole: bool
 
@@ -47,6 +50,15 @@ class Limit:
         if self.align % size or reference.offset % size or not 0 <= reference.offset <= self.stride - size:
             return False
         return self.is_whole or size == self.stride
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The largest index at which each of ``buffers`` has an element. Parameter ``name`` of a version has it as its
+    value."""
+
+    name: str
+    buffers: tuple[Elements, ...]
 
 
 @dataclass

@@ -1,52 +1,60 @@
-"""Loads whose index is clamped to the extent of their buffer.
+"""Loads whose index is clamped to the extents of their buffers.
 
-A version of a kernel may have a *limit*: a parameter of 32 bits whose value the launch computes from the extent of a
-buffer (`Limit`). The address ``pointer + stride · extended(min.u32(index, limit))`` plus a constant inside the element
-lies in the buffer for any index. So the load cannot fault, wherever it is executed.
+A version of a kernel may have a *limit*: a parameter of 32 bits whose value the launch computes from the extents of
+buffers (`Limit`). The address ``start + stride · extended(min.u32(index, limit))`` plus a constant inside the element
+lies in the buffer for any index, where ``start`` is a pointer parameter plus a number that the launch knows. So the
+load cannot fault, wherever it is executed.
 
 Computes: the limit of a reference. It is recognized by value numbers, so also where a pass has computed the address
 again at another place.
 
-Requires: each limit is a parameter of the kernel of type ``.u32`` that is not written. Guarantees: if the launch gives
-each limit its value, all bytes of a reference that has a limit lie in the buffer.
+Requires: each limit is a parameter of the kernel of type ``.u32``. Guarantees: if the launch gives each limit its
+value, and `versions.clamped.limit_conditions` hold, all bytes of a reference that has a limit lie in the buffer.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from ...ptx import Param, Reg, Sym
-from ..values.polynomial import constant
+from ..values.affine import Affine
 from .access_ranges import AccessRanges
-from .assumptions import Limit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from ..manager import Facts
     from .alias import Reference
+    from .assumptions import Limit
 
-__all__ = ["CLAMP", "ClampedIndices", "Indexed", "index_of"]
+__all__ = ["CLAMP", "ClampedIndices", "Indexed", "indices_of"]
 
 #: The opcode that clamps an index.
 CLAMP = "min.u32"
 
-#: An address as (class of the pointer, class of the index of 32 bits, stride, ``s`` or ``u``): the pointer plus the
-#: stride times the index, which is extended as a signed or as an unsigned number.
-Indexed = tuple[int, int, int, str]
+
+@dataclass(frozen=True, slots=True)
+class Indexed:
+    """The base of an address as ``start + stride · extended(index)``. ``start`` and ``index`` are classes of values;
+    the index has 32 bits and is extended as a signed (``s``) or as an unsigned number (``u``)."""
+
+    start: int
+    index: int
+    stride: int
+    kind: str
 
 
-def index_of(facts: Facts, reference: Reference) -> Indexed | None:
-    """The base of a reference, if it is the sum of a pointer and of one index of 32 bits times a constant."""
-    form = facts.values.affine_of(reference.base, 64)
-    if form.constant or len(form.terms) != 2:
-        return None
-    for (pointer, one), (extended, stride) in (form.terms, form.terms[::-1]):
-        key = facts.values.key_of(extended)
-        if one != 1 or not 0 < stride < 1 << 31 or key[0] != "extend" or key[2:4] != (32, 64) or key[1] not in ("s", "u"):
-            continue
-        return pointer, cast("int", key[4]), stride, cast("str", key[1])
-    return None
+def indices_of(facts: Facts, reference: Reference) -> Iterator[Indexed]:
+    """All ways to write the base of a reference as such a sum."""
+    values = facts.values
+    form = values.affine_of(reference.base, 64)
+    for number, (extended, stride) in enumerate(form.terms):
+        key = values.key_of(extended)
+        is_extended = key[0] == "extend" and key[2:4] == (32, 64) and key[1] in ("s", "u")
+        if is_extended and len(form.terms) > 1 and 0 < stride < 1 << 31:
+            rest = values.of_affine(Affine(64, form.constant, form.terms[:number] + form.terms[number + 1 :]))
+            yield Indexed(rest, cast("int", key[4]), stride, cast("str", key[1]))
 
 
 class ClampedIndices:
@@ -65,19 +73,16 @@ class ClampedIndices:
         """The limit that keeps ``reference`` in its buffer; ``None`` if there is none."""
         if not self._limit_of or reference.space not in ("global", "generic"):
             return None
-        indexed = index_of(self._facts, reference)
-        limit = self._limit_of.get(indexed[1]) if indexed is not None else None
-        if indexed is None or limit is None or (limit.stride, limit.kind) != indexed[2:]:
-            return None
-        if reference.objects != frozenset[Param]([self._params[limit.pointer]]) or not limit.contains(reference):
-            return None
-        return limit if self._is_pointer(indexed[0], limit.pointer) else None
-
-    def _is_pointer(self, number: int, pointer: int) -> bool:
-        """Whether a class of values is that of a pointer parameter."""
-        ranges = self._facts.get(AccessRanges)
-        address = ranges.address(number)
-        return address is not None and ranges.pointer_in(address) == (pointer, constant(0))
+        for indexed in indices_of(self._facts, reference):
+            limit = self._limit_of.get(indexed.index)
+            start = self._facts.get(AccessRanges).shifted_pointer(indexed.start) if limit is not None else None
+            if limit is None or start is None or reference.objects != frozenset[Param]([self._params[start[0]]]):
+                continue
+            for each in limit.buffers:
+                place = (each.pointer, each.shift, each.stride, each.kind)
+                if place == (*start, indexed.stride, indexed.kind) and each.contains(reference):
+                    return limit
+        return None
 
     def _find(self) -> None:
         values = self._facts.values
