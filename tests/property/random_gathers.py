@@ -1,9 +1,10 @@
 """Random kernels that load ``a[b[i]]``, and random launches of them.
 
 Threads of which ``f[i]`` is set load from elements whose indices are in memory. The index is changed by arithmetic of
-32 bits, extended as a signed or as an unsigned number, or has 64 bits; elements have 4 to 24 bytes, and the loads are at
-offsets inside and outside of an element, from the pointer or from the pointer plus a multiple of a scalar. There may be
-a comparison of the index with 0, several loads with one index, a chain ``a[a[b[i]]]``, and a loop that follows a list.
+32 bits, extended as a signed or as an unsigned number, or has 64 bits; elements have 4 to 24 bytes, and the loads are
+at offsets inside and outside of an element, from the pointer or from the pointer plus a multiple of a scalar. There may
+be a comparison of the index with 0, several loads with one index, a chain ``a[a[b[i]]]``, and a loop that follows a
+list.
 
 Where ``f[i]`` is set, most indices are those of elements, also of the first and of the last one. Elsewhere they have
 any value: negative, large, or equal to a small number only modulo 2^32. Buffers end exactly behind the last element, or
@@ -209,13 +210,18 @@ def gather_launch(kernel: Gather, seed: int) -> GatherLaunch:
     rng = random.Random(seed)
     n = rng.choice([1, 5, THREADS, THREADS + 7])
     s = rng.choice([0, 0, 0, 1, -1])
-    elements = rng.choice([1, 2, 8, 20])
-    flags = np.array([rng.choice([0, 1, 1, -1]) for _ in range(n)], np.int32)
+    elements = rng.choice([0, 1, 2, 8, 20])
+    #: Bytes of each buffer in front of the first element, and behind the last one.
+    before = rng.choice([0] * 8 + [kernel.stride] * 3 + [4, 2])
+    behind = rng.choice([0] * 6 + [4, kernel.stride - 4, 3])
+    usual = [0, elements - 1, elements - 2, 1, *(rng.randrange(elements) for _ in range(3) if elements)]
+    usual += [-1] * (before == kernel.stride) + [elements] * (behind >= 4)
+    flags = np.array([rng.choice([0, 1, 1, -1]) if elements else 0 for _ in range(n)], np.int32)
     kept = rng.random() < 0.9
     numbers: list[int] = []
     for flag in flags:
         if flag and (kept or rng.random() < 0.9):
-            numbers.append(rng.choice([0, elements - 1, elements - 2, rng.randrange(elements), 1]))
+            numbers.append(rng.choice(usual))
         else:
             numbers.append(rng.choice([*BORDERS, elements, rng.randrange(-40, 40), rng.getrandbits(40)]))
     mask = (1 << 64) - 1 if kernel.wide else (1 << 32) - 1
@@ -227,10 +233,9 @@ def gather_launch(kernel: Gather, seed: int) -> GatherLaunch:
     }
     offsets = dict.fromkeys("fby", 0)
     for name in DATA:
-        before = rng.choice([0] * 8 + [kernel.stride, kernel.stride, 4, 2])
-        behind = rng.choice([0] * 6 + [4, kernel.stride - 4, 3])
-        size = before + elements * kernel.stride + behind
-        words = np.array([rng.randrange(elements) for _ in range(size // 4 + 1)], np.uint32)
+        own = before if rng.random() < 0.8 else 0
+        size = max(own + elements * kernel.stride + behind, 1)
+        words = np.array([rng.randrange(max(elements, 1)) for _ in range(size // 4 + 1)], np.uint32)
         buffers[name] = words.view(np.uint8)[:size].copy()
-        offsets[name] = before
+        offsets[name] = min(own, size)
     return GatherLaunch(buffers, offsets, n, s)

@@ -88,7 +88,7 @@ def run(ptx: str, contract: Contract | None, launch: GatherLaunch) -> tuple[byte
 # --- the test notices what is assumed wrongly ------------------------------------------------------------------------
 
 
-def is_noticed(count: int = 120) -> bool:
+def is_noticed(count: int = 160) -> bool:
     return any(wrong(seed, Counter()) for seed in range(count))
 
 
