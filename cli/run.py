@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if os.environ.get(TUNED):
         usage_error(
-            f"{TUNED} is for programs that check their launches, which are built by `PTXMOTION_CONTRACT=1 ptxmotion nvcc`;"
+            f"{TUNED} is for programs that check their launches: `PTXMOTION_CONTRACT=1 ptxmotion nvcc` builds them;"
             " `ptxmotion run` replaces kernels and adds no checks"
         )
     try:
