@@ -73,6 +73,9 @@ HOISTING = "ssrqp:paper=true"
 #: machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
 
+#: How often the passes run with fewer clamped indices, until all loads with one have risen.
+_MOST_TRIALS_OF_CLAMPS = 3
+
 #: Optimizes kernels of a module in place with passes, under a promise. If the promise has `Promise.inside` and nothing
 #: was assumed there, the result is not to be used.
 Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
@@ -281,7 +284,9 @@ class VersionSearch:
         pairs = lower[0].pairs if lower else frozenset[Pair]()
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
         trial = clamp_indices(self._module, given, loads_at_home(before, given))
-        while trial is not None:
+        for _ in range(_MOST_TRIALS_OF_CLAMPS):
+            if trial is None:
+                return None
             assumed = Assumptions()
             promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned, limits=trial.limits)
             kernel = self._optimized_copies([trial.kernel], promise, [*self._hoisting, *self._transform.passes])[name]

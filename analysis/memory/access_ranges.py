@@ -254,6 +254,8 @@ def _range(
         return None
     if span.least is None or span.least + first < 0:
         needs += (compare(">=", argument(index) + start, 0),)
+    if any(isinstance(need, Number) and not need.value for need in needs):
+        return None  # never right
     expressions = (start, stop, *needs)
     if not are_readable(expressions) or sum(len(str(each)) for each in expressions) > _LONGEST:
         return None
