@@ -11,16 +11,18 @@ Where the kernel executes the loads, the index is at most the limit, since the l
 assumption of `points_to`). So the clamp changes nothing there, if three things hold:
 
 - the access lies in one element, at an offset of less than the stride, so a larger index is outside;
-- the index is not negative, because it is extended as an unsigned number or a comparison has shown it, or the elements
-  start where the buffer does, so that a negative index is outside;
+- a negative index is outside. This is so if the elements start where the buffer does. It is also so if a comparison has
+  shown that the index, or what the launch adds to a scalar to get it, is not negative: then it is negative only where
+  the sum wraps around, and far away. An index that is extended as an unsigned number is never negative;
 - the rest behind the last whole element has no room for the access: an access has the size of an element, or the buffer
   ends where an element ends.
 
 Elsewhere, the load is in the buffer for any index.
 
 Requires: an entry without nested scopes. Guarantees: in a launch for which `limit_conditions` hold and in which each
-limit has the value of `limit_values`, the kernel computes the same as before. Refuses: indices that are not 32 bits
-wide, addresses with several indices, guarded loads and vectors, registers whose definition does not dominate the load.
+limit has the value of `limit_values`, the kernel computes the same as before. Refuses: indices of 64 bits that no load
+has extended, addresses with several indices, guarded loads and vectors, registers whose definition does not dominate
+the load.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from ..analysis.memory.access_ranges import AccessRanges
 from ..analysis.memory.assumptions import Elements, Limit
 from ..analysis.memory.clamped_indices import CLAMP, Indexed, indices_of
 from ..analysis.values.symbolic_values import Materializer, SymbolicValues
-from ..contract import Condition, Expression, Holds
+from ..contract import Condition, Expression, Holds, Number
 from ..contract.expressions import argument, begin, compare, end, minimum
 from ..ptx import TYPES, Block, Instr, Kernel, Mem, Module, Param, Reg, Sym, decode
 from ..ptx.operands import Imm
@@ -98,14 +100,28 @@ def limit_conditions(limits: Iterable[Limit]) -> tuple[Condition, ...]:
     found: dict[Condition, None] = {}
     for each in (each for limit in limits for each in limit.buffers):
         start = _start(each)
-        relation = ">=" if each.kind == "u" or each.is_positive else "=="
-        found[Holds(compare(relation, start, begin(each.pointer)))] = None
+        found.update(dict.fromkeys(_negative_outside(each, start)))
         found[Holds(compare(">=", end(each.pointer) - start, each.stride))] = None
         if each.align > 1:
             found[Holds(compare("==", start % each.align, 0))] = None
         if each.is_whole:
             found[Holds(compare("==", (end(each.pointer) - start) % each.stride, 0))] = None
     return tuple(found)
+
+
+def _negative_outside(each: Elements, start: Expression) -> Iterator[Condition]:
+    """The conditions that an access with a negative index would be outside of the buffer, and that index 0 is not in
+    front of it."""
+    least = begin(each.pointer)
+    if each.kind == "s" and each.beyond is None:
+        yield Holds(compare("==", start, least))
+        return
+    yield Holds(compare(">=", start, least))
+    if each.kind == "s" and each.beyond is not None and each.beyond != Number(0):
+        # The largest index that is negative, because the sum wraps around: beyond + (2^31 - 1) - 2^32.
+        yield Holds(compare(">=", each.beyond, 0))
+        yield Holds(compare("<=", each.beyond, 1 << 31))
+        yield Holds(compare("<=", start + (each.beyond - (1 << 31)) * each.stride, least))
 
 
 class _Key(NamedTuple):
@@ -115,7 +131,7 @@ class _Key(NamedTuple):
     shift: Expression
     stride: int
     kind: str
-    is_positive: bool
+    beyond: Expression | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +174,8 @@ def _indexed(facts: Facts, reference: Reference, block: int) -> tuple[Indexed, _
         if start is None or reference.objects != frozenset[Param]([params[start[0]]]):
             continue
         if 0 <= reference.offset <= stride - size and stride % size == 0 and reference.offset % size == 0:
-            is_positive = indexed.kind == "s" and ranges.is_positive(indexed.index, block)
-            return indexed, _Key(*start, stride, indexed.kind, is_positive)
+            beyond = ranges.beyond(indexed.index, indexed.bits, block) if indexed.kind == "s" else None
+            return indexed, _Key(*start, stride, indexed.kind, beyond)
     return None
 
 
@@ -248,12 +264,16 @@ class _Writer:
     def _clamp(self, value: int, limit: Reg) -> Reg:
         """Write the clamp of an SSA value directly behind its definition; its result."""
         ssa = self._ssa
+        index, code = ssa.reg[value], list[Instr]()
+        if index.type.bits == 64:
+            index = self._kernel.new_reg("b32")
+            code.append(Instr(decode("cvt.u32.u64", 2), (index, ssa.reg[value])))
         result = self._kernel.new_reg("b32")
-        instr = Instr(decode(CLAMP, 3), (result, ssa.reg[value], limit))
+        code.append(Instr(decode(CLAMP, 3), (result, index, limit)))
         block = self._cfg.blocks[ssa.block[value]]
         definition = ssa.instr[value]
         # A φ has no instruction: its value is in the register at the start of the block.
-        self._insert(block, 0 if definition is None else block.instrs.index(definition) + 1, [instr])
+        self._insert(block, 0 if definition is None else block.instrs.index(definition) + 1, code)
         return result
 
     def _address(self, load: _Load, index: Reg, start: Reg) -> Reg:
@@ -269,11 +289,11 @@ class _Writer:
         self._kernel.set_instrs(block, [*block.instrs[:position], *code, *block.instrs[position:]])
 
     def _value(self, load: _Load) -> int | None:
-        """An SSA value of the index of a load in a register of 32 bits, whose definition dominates the load."""
+        """An SSA value of the index of a load in a register, whose definition dominates the load."""
         ssa = self._ssa
         for value, own in enumerate(self._values.number):
             reg = ssa.reg[value]
-            if own != load.indexed.index or reg.type.bits != 32 or reg.lanes != 1 or reg.type.lanes != 1:
+            if own != load.indexed.index or reg.type.bits != load.indexed.bits or reg.lanes != 1 or reg.type.lanes != 1:
                 continue
             if reg.type.kind in "bus" and reg not in self._values.late and self._dominates(value, load):
                 return value
@@ -305,4 +325,4 @@ def _limit(name: str, loads: list[_Load], earlier: Limit | None) -> Limit:
 
 
 def _key_of(each: Elements) -> _Key:
-    return _Key(each.pointer, each.shift, each.stride, each.kind, each.is_positive)
+    return _Key(each.pointer, each.shift, each.stride, each.kind, each.beyond)

@@ -32,15 +32,16 @@ class Element:
 class Elements:
     """The elements of ``stride`` bytes of a buffer, from the address of parameter number ``pointer`` plus ``shift``.
 
-    ``kind``: how their index is extended to 64 bits, ``s`` or ``u``. ``is_positive``: wherever the kernel accesses an
-    element, its index is not negative. ``align`` divides the address of each access. ``is_whole``: the buffer ends
+    ``kind``: how their index is extended to 64 bits, ``s`` or ``u``. ``beyond``: wherever the kernel accesses an
+    element, the index is congruent modulo 2^32 to the sum of this number and of one of 0 to 2^31 - 1; ``None``: it may
+    have any value. ``align`` divides the address of each access. ``is_whole``: the buffer ends
     where an element ends."""
 
     pointer: int
     shift: Expression
     stride: int
     kind: str
-    is_positive: bool
+    beyond: Expression | None
     align: int
     is_whole: bool
 

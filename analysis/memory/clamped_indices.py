@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, cast
 from ...ptx import Param, Reg, Sym
 from ..values.affine import Affine
 from .access_ranges import AccessRanges
+from .wide_loads import wide_loads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,24 +38,30 @@ CLAMP = "min.u32"
 @dataclass(frozen=True, slots=True)
 class Indexed:
     """The base of an address as ``start + stride · extended(index)``. ``start`` and ``index`` are classes of values;
-    the index has 32 bits and is extended as a signed (``s``) or as an unsigned number (``u``)."""
+    the index has 32 bits and is extended as a signed (``s``) or as an unsigned number (``u``). ``bits``: 64 if the
+    class is that of the extended index, because a load has extended it."""
 
     start: int
     index: int
     stride: int
     kind: str
+    bits: int = 32
 
 
 def indices_of(facts: Facts, reference: Reference) -> Iterator[Indexed]:
     """All ways to write the base of a reference as such a sum."""
-    values = facts.values
+    values, loads = facts.values, facts.get(wide_loads)
     form = values.affine_of(reference.base, 64)
     for number, (extended, stride) in enumerate(form.terms):
         key = values.key_of(extended)
         is_extended = key[0] == "extend" and key[2:4] == (32, 64) and key[1] in ("s", "u")
-        if is_extended and len(form.terms) > 1 and 0 < stride < 1 << 31:
-            rest = values.of_affine(Affine(64, form.constant, form.terms[:number] + form.terms[number + 1 :]))
+        if len(form.terms) < 2 or not 0 < stride < 1 << 31 or not (is_extended or extended in loads):
+            continue
+        rest = values.of_affine(Affine(64, form.constant, form.terms[:number] + form.terms[number + 1 :]))
+        if is_extended:
             yield Indexed(rest, cast("int", key[4]), stride, cast("str", key[1]))
+        else:
+            yield Indexed(rest, extended, stride, loads[extended], 64)
 
 
 class ClampedIndices:

@@ -122,6 +122,12 @@ class _Writer:
         test = self.made("t", f"setp.{rng.choice(['eq', 'eq', 'gt'])}.s32 {{}}, %flag, 0")
         self.emit(f"@{test} bra {behind}")
         index = self.index(number) if not number.startswith("%w") else number
+        if number == "%wide_number" and rng.random() < 0.6:
+            index = self.extended(behind)
+        elif rng.random() < 0.2 and not number.startswith("%w"):
+            below = self.made("t", f"setp.lt.s32 {{}}, {number}, {rng.choice([0, 0, 1, -1])}")
+            self.emit(f"@{below} bra {behind}")
+            index = self.made("r", f"mad.lo.s32 {{}}, %s, {rng.choice([1, 2, 1 << 30])}, {number}")
         if rng.random() < 0.3 and not index.startswith("%w"):
             low = rng.choice([("lt", 0), ("le", -1), ("lt", 1), ("gt", 9)])
             below = self.made("t", f"setp.{low[0]}.s32 {{}}, {index}, {low[1]}")
@@ -136,6 +142,17 @@ class _Writer:
             self.lines.append(f"{more}:")
         self.emit(f"add.s32 %sum, %sum, {total}")
         self.lines.append(f"{behind}:")
+
+    def extended(self, behind: str) -> str:
+        """The index that a load has extended, or a sum with it, maybe below a comparison of it with 0."""
+        rng = self.rng
+        if rng.random() < 0.7:
+            below = self.made("t", f"setp.le.s64 {{}}, %wide_number, {rng.choice([-1, -1, 0, -2])}")
+            self.emit(f"@{below} bra {behind}")
+        if rng.random() < 0.4:
+            return "%wide_number"
+        low = self.made("r", "cvt.u32.u64 {}, %wide_number")
+        return self.made("r", f"mad.lo.s32 {{}}, %s, {rng.choice([1, 2, -1, 1 << 30])}, {low}")
 
     def chased(self, number: str) -> None:
         """A loop that follows a list of elements."""
@@ -179,6 +196,10 @@ def random_gather(seed: int) -> Gather:
     elif writer.wide:
         long = writer.made("w", "ld.global.u64 {}, [%at_b]")
         writer.emit(f"cvt.u32.u64 %number, {long}")
+    elif rng.random() < 0.35:
+        writer.emit(f"ld.global.{rng.choice('ssu')}32 %wide_number, [%at_b]")
+        writer.emit("cvt.u32.u64 %number, %wide_number")
+        number = "%wide_number"
     else:
         writer.emit("ld.global.u32 %number, [%at_b]")
     writer.emit("mov.u32 %sum, 5")
@@ -197,7 +218,7 @@ def random_gather(seed: int) -> Gather:
         [
             f"\t.reg .pred %t<{writer.count + 1}>, %end;",
             f"\t.reg .b32 %r<{writer.count + 1}>, %tid_, %cta, %ntid_, %i, %n, %s, %flag, %number, %sum;",
-            f"\t.reg .b64 %w<{writer.count + 1}>, %f, %b, %p, %q, %y, %at_f, %at_y, %at_b;",
+            f"\t.reg .b64 %w<{writer.count + 1}>, %f, %b, %p, %q, %y, %at_f, %at_y, %at_b, %wide_number;",
         ]
     )
     scalars = "\tld.param.u32 %n, [n];\n\tld.param.s32 %s, [s];"

@@ -96,6 +96,21 @@ def test_a_comparison_shows_that_the_index_is_not_negative(test: str, is_positiv
     assert ("arg2 == begin(arg2)" in conditions(version)) != is_positive
 
 
+def test_an_index_that_a_load_has_extended() -> None:
+    """As nvcc writes ``if (j >= 0) … a[j] + a[2*n + j]`` with an ``int`` j from memory."""
+    test = "ld.global.s32 %rd15, [%rd8]; setp.lt.s64 %s, %rd15, 0; @%s bra STORE;"
+    one = "shl.b64 %rd10, %rd15, 2; add.s64 %rd11, %rd3, %rd10; ld.global.u32 %r5, [%rd11];"
+    other = "cvt.u32.u64 %r7, %rd15; mad.lo.s32 %r8, %r1, 2, %r7; mul.wide.s32 %rd16, %r8, 4;"
+    text, _, version = clamped(
+        f"{test} {one} {other} add.s64 %rd17, %rd3, %rd16; ld.global.u32 %r9, [%rd17]; add.s32 %r5, %r5, %r9;"
+    )
+    assert text.count("min.u32") == 2
+    found = conditions(version)
+    assert "arg2 >= begin(arg2)" in found and "arg2 == begin(arg2)" not in found
+    # The second index is negative only if the sum wraps around.
+    assert any(each.endswith("<= begin(arg2)") and "arg5" in each for each in found)
+
+
 def test_an_unsigned_index_is_not_negative() -> None:
     _, _, version = clamped(f"{ADDRESS.replace('s32', 'u32')} ld.global.u32 %r5, [%rd11];")
     assert limits(version) == ["min((end(arg2) - arg2) // 4 - 1, 4294967295)"]
