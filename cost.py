@@ -19,6 +19,7 @@ __all__ = [
     "FITTED_SM",
     "LEAST_GAIN",
     "LEAST_PREFERENCE",
+    "MOST_WARPS",
     "RESERVE",
     "RESERVE_TO_HOIST",
     "SCHEDULERS",
@@ -72,8 +73,9 @@ def loop_weight(depth: int) -> float:
 class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
-    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``sm`` is the architecture, 90
-    for sm_90a.
+    memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
+    which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``sm`` is the
+    architecture, 90 for sm_90a.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -88,6 +90,7 @@ class Figures:
     cycles: float = 0.0
     is_static: bool = False
     sm: int = FITTED_SM
+    exposed: float | None = None
 
     def cycles_among(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
@@ -181,14 +184,24 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
 
     Such loads overlap latencies. This is faster if ``before`` waits for latencies, which is so if the latencies of a
     warp are longer than the work of the warps of its scheduler. The factor `RESERVE_TO_HOIST` allows for what the
-    figures do not contain.
+    figures do not contain. If the warp waits for global loads as long as before, nothing overlaps: then ptxas has put
+    the loads back behind their branches, and only the computation of their addresses is executed early.
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
+        return 0
+    if not _waits_less(before, after):
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
         warps += 1
     return None if warps == MOST_WARPS else warps
+
+
+def _waits_less(before: Figures, after: Figures) -> bool:
+    """Whether ``after`` waits for fewer latencies of global loads, as far as that is known."""
+    if before.exposed is None or after.exposed is None:
+        return True
+    return _is_less(after.exposed, before.exposed, RESOLUTION)
 
 
 def _is_faster(before: Figures, after: Figures, warps: int) -> bool:

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 
-from .outcome import MISSING, CommandError, say, warn
+from .outcome import MISSING, CommandError, say, usage_error, warn
 
 EPILOG = """\
 The exit status is that of the program, or 128 plus the number of the signal that ended it. When the program has ended,
@@ -38,10 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; the exit status of the program."""
+    from ..compiler.tuned_modules import TUNED
     from ..injection.library import NoLibrary, environment, find_library
     from ..injection.server import LOG, listening, run_program
     from .ptx_step import parse_flags
 
+    if os.environ.get(TUNED):
+        usage_error(
+            f"{TUNED} is for programs that check their launches: `PTXMOTION_CONTRACT=1 ptxmotion nvcc` builds them;"
+            " `ptxmotion run` replaces kernels and adds no checks"
+        )
     try:
         library = find_library()
     except NoLibrary as error:

@@ -9,7 +9,8 @@ Environment variables, which are the settings of a build:
 - PTXMOTION_VERBOSE: if it is not empty, print which kernels changed;
 - PTXMOTION_SECONDS: the time limit for a PTX file (default: 600);
 - PTXMOTION_CONTRACT: add versions of kernels for launches with known facts, where there is a host object that can
-  contain their contracts (`host_contracts`).
+  contain their contracts (`host_contracts`);
+- PTXMOTION_TUNED: a folder of `contract tune`, whose modules take the place of optimized ones (`tuned_modules`).
 
 Guarantees: a file is replaced at once, and only by PTX that ptxas accepts with the options and for each target of the
 build. If there is no such PTX, the file stays as it is. Results are cached; the key contains the PTX, all settings, the
@@ -32,9 +33,10 @@ from typing import TYPE_CHECKING, Any
 from ..cache import Cache, cache_folder, file_identity, source_identity
 from ..python_child import FOLDER
 from .host_contracts import HostFiles, contracts_of, host_files_of
+from .tuned_modules import TUNED, TunedFiles, UnusableTuning, tuned_files
 
 if TYPE_CHECKING:
-    from ..driver import Policy, Result
+    from ..driver import Policy
 
 __all__ = ["BuildStep", "Flags", "StepFailed", "step_of_cicc", "time_limit"]
 
@@ -68,31 +70,46 @@ class BuildStep:
         bytes of a contract for each kernel with versions. Raises `StepFailed` and errors of the optimizer."""
         started = time.perf_counter()
         cache = Cache("nvcc", cache_folder())
-        key = self._key(given)
+        tuned = self._tuned(given)
+        key = self._key(given, tuned)
         entry = _decoded(cache.get(*key)) if key else None
         is_cached = entry is not None
         if entry is None:
-            entry = self._optimized(given, parse_flags, key)
+            entry = self._optimized(given, parse_flags, key, tuned)
             if key and not entry["warnings"]:
                 cache.put(_encoded(entry), *key)
         seconds = round(time.perf_counter() - started, 4)
         targets = [target for target, _ in self.runs]
         return {"source": self.source, "targets": targets, "seconds": seconds, "cached": is_cached, **entry}
 
-    def _key(self, given: bytes) -> tuple[str | bytes, ...]:
+    def _tuned(self, given: bytes) -> TunedFiles | None:
+        """The tuned module that takes the place of the optimized one. Raises `StepFailed`."""
+        try:
+            found = tuned_files(given) if self.host_files is not None else None
+        except UnusableTuning as error:
+            raise StepFailed(str(error)) from error
+        excluded = [name for name in ("PTXMOTION_ONLY", "PTXMOTION_SKIP") if os.environ.get(name)]
+        if found is not None and excluded:
+            raise StepFailed(f"{TUNED} excludes {excluded[0]}: all kernels of a module are tuned together")
+        return found
+
+    def _key(self, given: bytes, tuned: TunedFiles | None) -> tuple[str | bytes, ...]:
         """Everything that the result depends on; empty, so that nothing is cached, if something cannot be read."""
         settings = [os.environ.get(f"PTXMOTION_{name}", "") for name in ("FLAGS", "ONLY", "SKIP")]
         settings.append("contract" if self.host_files is not None else "")
+        own = (tuned.ptx, tuned.contract) if tuned is not None else ()
         try:
             ptxas = os.environ["PTXMOTION_PTXAS"]
             tool = file_identity(ptxas)  # pyright: ignore[reportArgumentType]
-            return (source_identity(FOLDER, _DECIDERS), tool, repr(self.runs), *settings, given)
+            return (source_identity(FOLDER, _DECIDERS), tool, repr(self.runs), *settings, *own, given)
         except (OSError, KeyError):
             return ()
 
-    def _optimized(self, given: bytes, parse_flags: Flags, key: Sequence[str | bytes]) -> dict[str, Any]:
+    def _optimized(
+        self, given: bytes, parse_flags: Flags, key: Sequence[str | bytes], tuned: TunedFiles | None
+    ) -> dict[str, Any]:
         """What the optimizer makes of PTX, as an entry of the cache. ``text`` is `None` if no kernel changed. ``key``
-        is that of the cache."""
+        is that of the cache. ``tuned`` takes the place of the result of the optimizer."""
         from dataclasses import replace
 
         from ..driver import optimize
@@ -107,8 +124,10 @@ class BuildStep:
             if policy.promise is not None or policy.limit is not None:
                 raise StepFailed("PTXMOTION_CONTRACT excludes --alias and --bisect-limit in PTXMOTION_FLAGS")
             # The names of versions show that an image was made from this PTX, with these settings.
-            suffix = hashlib.sha256(repr(key or (given, os.urandom(16))).encode()).hexdigest()[:16]
-            policy = replace(policy, contract=True, version_suffix=f"_{suffix}")
+            suffix = f"_{hashlib.sha256(repr(key or (given, os.urandom(16))).encode()).hexdigest()[:16]}"
+            if tuned is not None:
+                return self._of_tuned(given, tuned, suffix)
+            policy = replace(policy, contract=True, version_suffix=suffix)
         # Remarks without -lineinfo name lines of the PTX, and the key of the cache contains no name of a file.
         module = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
         kernels = [kernel.name for kernel in module.kernels if not kernel.is_declaration]
@@ -116,7 +135,7 @@ class BuildStep:
         contracts = contracts_of(result.contract) if result.contract is not None else {}
         is_changed = bool(result.changed or contracts)
         if is_changed:
-            self._check(result)
+            self._check(result.text)
         refused = [each for each in result.remarks if each.reason == "gate-refused"]
         return {
             "kernels": kernels,
@@ -129,8 +148,32 @@ class BuildStep:
             "text": result.text if is_changed else None,
         }
 
-    def _check(self, result: Result) -> None:
-        """Raise `StepFailed` if ptxas refuses the result in one of the runs of the build. The gate has assembled most
+    def _of_tuned(self, given: bytes, tuned: TunedFiles, suffix: str) -> dict[str, Any]:
+        """The entry of the cache for a tuned module. Raises `StepFailed`."""
+        from ..ptx import parse, print_kernel, print_module
+
+        before = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
+        try:
+            module, contract = tuned.read(before, suffix)
+        except UnusableTuning as error:
+            raise StepFailed(str(error)) from error
+        contracts = contracts_of(contract)
+        changed = [each.name for each in before.entries if print_kernel(each) != print_kernel(module.kernel(each.name))]
+        text = print_module(module)
+        self._check(text)
+        return {
+            "kernels": [kernel.name for kernel in before.kernels if not kernel.is_declaration],
+            "changed": changed,
+            "rewrites": 0,
+            "remarks": [],
+            "warnings": [],
+            "versioned": list(contracts),
+            "contracts": list(contracts.values()),
+            "text": text,
+        }
+
+    def _check(self, text: str) -> None:
+        """Raise `StepFailed` if ptxas refuses PTX in one of the runs of the build. The gate has assembled most
         results already; then its figures are in the cache."""
         from ..toolchain.ptxas_judge import PtxasJudge
         from ..toolchain.tools import ToolchainError, find_ptxas
@@ -138,8 +181,8 @@ class BuildStep:
         for target, options in self.runs or [("", ())]:
             arch = target if target.startswith("sm_") else None
             try:
-                judge = PtxasJudge(arch, options=options, tool=find_ptxas(f".version {result.module.version}"))
-                judge.figures(result.text)
+                judge = PtxasJudge(arch, options=options, tool=find_ptxas(text))
+                judge.figures(text)
             except ToolchainError as error:
                 raise StepFailed(f"ptxas refuses the optimized PTX: {' '.join(str(error).split())[:300]}") from error
 

@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -35,25 +36,32 @@ from ..contract import (
 )
 from ..contract.conditions import value_in, warps_per_scheduler
 from ..contract.expressions import evaluate
+from ..ptx import Kernel, parse
 
-__all__ = ["ContractGuard", "address_of", "under_contracts"]
+__all__ = ["ContractGuard", "address_of", "extra_arguments", "is_allowed", "under_contracts"]
 
 Triple = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class _Kernel:
-    """A kernel of a module with a contract. ``handles`` are those of its versions by entry."""
+    """A kernel of a module with a contract. ``handles`` are those of its versions by entry. ``extra``: by entry the
+    sizes in bytes of the parameters behind those of the kernel."""
 
     name: str
     inner: Any
     contract: KernelContract | None = None
     handles: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    extra: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, "tuple[int, ...]"])
 
 
 class _Module:
-    def __init__(self, inner: Any, contract: Contract | None) -> None:
-        self.inner, self.contract = inner, contract
+    def __init__(self, inner: Any, contract: Contract | None, ptx: str) -> None:
+        self.inner, self.contract, self._ptx = inner, contract, ptx
+
+    @cached_property
+    def _entries(self) -> Mapping[str, Kernel]:
+        return {entry.name: entry for entry in parse(self._ptx).entries}
 
     def kernel(self, name: str, /) -> _Kernel:
         contract = self.contract.kernels.get(name) if self.contract is not None else None
@@ -61,7 +69,13 @@ class _Module:
             return _Kernel(name, self.inner.kernel(name))
         entries = dict.fromkeys(version.entry for version in contract.versions)
         handles = {entry: self.inner.kernel(entry) for entry in entries}
-        return _Kernel(name, handles[name], contract, handles)
+        extra = {
+            version.entry: tuple(each.bytes for each in (self._entries[version.entry].params or ())[count:])
+            for count in (len(contract.parameters),)
+            for version in contract.versions
+            if version.launch is not None
+        }
+        return _Kernel(name, handles[name], contract, handles, extra)
 
 
 @dataclass
@@ -83,7 +97,7 @@ class ContractGuard:
 
     def load(self, ptx: str, /) -> _Module:
         """Load a module with its versions."""
-        return _Module(self.inner.load(ptx), self.contracts.get(ptx))
+        return _Module(self.inner.load(ptx), self.contracts.get(ptx), ptx)
 
     def allocate(self, nbytes: int, /) -> Any:
         """A buffer of the inner backend."""
@@ -105,11 +119,14 @@ class ContractGuard:
     def launch(self, kernel: _Kernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
         """Launch the first version that the contract allows, otherwise the kernel itself."""
         handle, description = kernel.inner, ""
+        more: Sequence[Any] = ()
         if kernel.contract is not None:
-            version = self._version(kernel, _three(grid), _three(block), shared, args)
+            launch = self.facts(kernel, _three(grid), _three(block), shared, args)
+            version = self.choose(kernel, launch)
             handle, description = kernel.handles[version.entry], version.description
+            more = extra_arguments(kernel, version, launch) or ()
         self.taken[kernel.name, description] += 1
-        self.inner.launch(handle, grid, block, shared, args)
+        self.inner.launch(handle, grid, block, shared, [*args, *more])
 
     def facts(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Launch:
         """The facts of a launch that the conditions of a contract read."""
@@ -129,12 +146,11 @@ class ContractGuard:
         warps = self._warps_per_scheduler(kernel, grid, block, shared)
         return Launch(tuple(arguments), grid, block, shared, extents, warps)
 
-    def _version(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int, args: Sequence[Any]) -> Version:
+    def choose(self, kernel: Any, launch: Launch) -> Version:
+        """The first version that is preferred and whose conditions hold in a launch."""
         contract = cast("KernelContract", kernel.contract)
-        launch = self.facts(kernel, grid, block, shared, args)
         for version in contract.versions:
-            is_plain = version.launch is None and _is_preferred(version, launch)
-            if is_plain and all(holds(each, launch) for each in version.requires):
+            if _is_preferred(version, launch) and is_allowed(kernel, version, launch):
                 return version
         return contract.versions[-1]
 
@@ -150,6 +166,31 @@ class ContractGuard:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
+
+
+def is_allowed(kernel: Any, version: Version, launch: Launch) -> bool:
+    """Whether the conditions of a version of a kernel of a guard hold, and its further arguments have values. A version
+    that is launched with another grid, block or shared memory is not allowed here."""
+    change = version.launch
+    if change is not None and (change.grid or change.block or change.shared is not None):
+        return False
+    has_arguments = extra_arguments(kernel, version, launch) is not None
+    return has_arguments and all(holds(each, launch) for each in version.requires)
+
+
+def extra_arguments(kernel: Any, version: Version, launch: Launch) -> list[np.generic] | None:
+    """The arguments of a version behind those of the kernel; ``None`` if one has no value, or one that does not fit."""
+    found: list[np.generic] = []
+    arguments = version.launch.arguments if version.launch is not None else ()
+    for expression, size in zip(arguments, kernel.extra.get(version.entry, ()), strict=True):
+        try:
+            value = evaluate(expression, lambda symbol: value_in(launch, symbol))
+        except Undecidable:
+            return None
+        if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+            return None  # as in the runtime (`choice`)
+        found.append(np.dtype(f"u{size}").type(value % (1 << (8 * size))))
+    return found
 
 
 def _is_preferred(version: Version, launch: Launch) -> bool:

@@ -160,8 +160,9 @@ def _trials(base: Result, kernel: KernelContract, others: Mapping[str, Result]) 
 
 
 def _of_versions(result: Result, kernel: KernelContract, option: str) -> Iterator[Trial]:
-    """The trials of the versions of a kernel. Versions with the same entry are alternatives of one trial."""
-    for entry in dict.fromkeys(each.entry for each in kernel.versions[:-1]):
+    """The trials of the versions of a kernel. Versions with the same entry are alternatives of one trial. A version
+    that is launched with other arguments is none: a replay has those of the kernel."""
+    for entry in dict.fromkeys(each.entry for each in kernel.versions[:-1] if each.launch is None):
         own = [each for each in kernel.versions if each.entry == entry]
         requires = {each.description: each.requires for each in own}
         name = f"{option or '-O3'}: {own[0].description}"

@@ -86,6 +86,7 @@ class KernelCode:
     loops: int
     unknown_instructions: int
     cycles: float
+    exposed: float
     calls: tuple[str, ...]
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
@@ -286,6 +287,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         loops=counts.loops,
         unknown_instructions=counts.unknown,
         cycles=counts.cycles,
+        exposed=counts.exposed,
         calls=tuple(sorted(set(functions) - {name})),
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,

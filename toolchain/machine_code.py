@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds
-from .warp_schedule import alone
+from .warp_schedule import alone, exposed
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -60,8 +60,8 @@ class MachineCounts:
     """`by_depth[d]` counts the instructions inside exactly `d` loops, by class.
 
     `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
-    `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone
-    (`warp_schedule`).
+    `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone,
+    and `exposed` is the latency of global loads that it waits for (`warp_schedule`).
     """
 
     instructions: int
@@ -69,6 +69,7 @@ class MachineCounts:
     loops: int
     unknown: int
     cycles: float
+    exposed: float
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -87,8 +88,9 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     for block, (start, end) in enumerate(graph.blocks):
         by_depth[depth[block]].update(classes[start:end])
     cycles = alone(program.words, classes, graph.blocks, graph.successors, depth)
+    waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
     counted = tuple(dict(sorted(each.items())) for each in by_depth)
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits)
 
 
 @dataclass(slots=True)

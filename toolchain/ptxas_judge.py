@@ -193,6 +193,7 @@ def figures_of(code: KernelCode) -> Figures:
         warps=warps(code),
         weight=float(code.weighted_instructions),
         cycles=code.cycles,
+        exposed=code.exposed,
         sm=code.sm,
     )
 

@@ -15,6 +15,9 @@ Unlike a count of instructions, the cycles depend on whether loads are issued to
 and on how much work is between a load and the first wait for it. The latencies are those of a machine without other
 load. So the cycles are not a prediction. They are for the comparison of versions of one kernel.
 
+The *exposed* latency is by how much the cycles grow if global memory is twice as slow. It is the part of the latencies
+of global loads that the warp waits for, so it counts the loads that nothing overlaps.
+
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
 cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,
 asynchronous copies, ``wgmma``).
@@ -30,12 +33,15 @@ from typing import TypeAlias
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
 
-__all__ = ["alone"]
+__all__ = ["alone", "exposed"]
 
 #: The latency until operands have been read, in cycles.
 READ = 20
 
 _BARRIERS = 6
+
+#: The classes of loads whose latencies `exposed` changes.
+_GLOBAL = frozenset(["load_global", "load_generic"])
 
 #: For each barrier, the cycle in which it becomes clear, counted from the start of a block.
 State: TypeAlias = tuple[int, ...]
@@ -74,6 +80,21 @@ def alone(
         for block, of in enumerate(events):
             total += _block(block, of, predecessors[block], weights, left)
     return total
+
+
+def exposed(
+    cycles: float,
+    words: Sequence[tuple[int, int]],
+    classes: Sequence[str],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+) -> float:
+    """The exposed latency of global loads, in cycles. ``cycles`` are those of `alone` for the same code."""
+    if _GLOBAL.isdisjoint(classes):
+        return 0.0
+    slower = {kind: latency * 2 if kind in _GLOBAL else latency for kind, latency in LATENCY.items()}
+    return alone(words, classes, blocks, successors, depth, slower) - cycles
 
 
 def _block(

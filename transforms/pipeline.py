@@ -114,7 +114,7 @@ class KernelTransform:
         ``None`` where the result must not be reused: because a pass is not of this package, because the user wants to
         see each step, or because the passes record assumptions.
         """
-        if self.promise is not None and self.promise.inside is not None:
+        if self.promise is not None and (self.promise.inside is not None or self.promise.limits):
             return None
         if self.observer is not None or self.verify_each or not all(map(is_built_in, self.passes)):
             return None

@@ -18,24 +18,27 @@ from collections.abc import Iterator, Sequence
 
 from ..analysis.manager import Facts
 from ..analysis.memory.access_ranges import AccessRange, AccessRanges
-from ..analysis.memory.assumptions import Assumptions, Element
+from ..analysis.memory.assumptions import Assumptions, Element, Limit
+from ..analysis.memory.clamped_indices import ClampedIndices
 from ..analysis.memory.speculation import Bounds
 from ..contract import Condition, Holds, Inside, Range
 from ..contract.expressions import argument, begin, compare, end
 from ..ptx import Effect, Instr, Kernel, Module
 
-__all__ = ["inside_buffers"]
+__all__ = ["inside_buffers", "loads_at_home"]
 
 
 def inside_buffers(
-    module: Module, kernel: Kernel, others: Sequence[Kernel], assumed: Assumptions
+    module: Module, kernel: Kernel, others: Sequence[Kernel], assumed: Assumptions, limits: Sequence[Limit] = ()
 ) -> tuple[Condition, ...]:
     """The conditions for the loads of ``kernel`` that are not at home in one of ``others``. The first of these is the
-    kernel as it was given. ``assumed``: by the passes that made the kernel."""
+    kernel as it was given. ``assumed``: by the passes that made the kernel. ``limits``: those of its clamped indices,
+    whose loads need nothing else than `clamped.limit_conditions`."""
     homes = {home for other in others for home, _ in _loads(other)}
     vectors = {home for home, instr in _loads(others[0]) if instr.form.lanes > 1}
     facts = Facts(kernel, module)
     ranges = facts.get(AccessRanges)
+    clamped = ClampedIndices(facts, limits)
     found: dict[Condition, None] = {}
     for home, instr in _loads(kernel):
         if home[0] >= 0 and home in (homes if instr.form.lanes == 1 else vectors):
@@ -43,12 +46,20 @@ def inside_buffers(
         reference = facts.memory.reference(instr)
         if reference is not None and facts.get(Bounds).is_inside_object(reference):
             continue
+        if reference is not None and clamped.limit_of(reference) is not None:
+            continue
         known = ranges.of(instr)
         if known is None or reference is None or (known, reference.bytes) not in assumed.ranges:
             found.update(dict.fromkeys(_everything(assumed)))
         else:
             found.update(dict.fromkeys(_inside(known, reference.bytes)))
     return tuple(found)
+
+
+def loads_at_home(kernel: Kernel, given: Kernel) -> frozenset[int]:
+    """The offsets in the source of the loads that stand in ``kernel`` where they stand in ``given``."""
+    homes = {home for home, _ in _loads(given)}
+    return frozenset(home[0] for home, _ in _loads(kernel) if home[0] >= 0 and home in homes)
 
 
 def _everything(assumed: Assumptions) -> Iterator[Condition]:

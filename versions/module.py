@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..contract import Contract, KernelContract, Version
+from ..contract import Contract, KernelContract, LaunchChange, Version
 from ..contract.document import digest_of
 from ..ptx import Kernel, Module, print_module
 from ..ptx.verify import verify
@@ -45,8 +45,9 @@ def _put(module: Module, kernel: Kernel, outcome: Versioned, suffix: str) -> lis
         name = entry_name(module, kernel, candidate.kernel, suffix)
         position = next(number for number, item in enumerate(module.items) if item is kernel)
         module.items.insert(position, renamed(candidate.kernel, name))
+        launch = LaunchChange(arguments=candidate.arguments) if candidate.arguments else None
         versions += [
-            Version(name, requires, candidate.prefer_when, description=what)
+            Version(name, requires, candidate.prefer_when, launch, what)
             for what, requires in candidate.requires.items()
         ]
     return versions

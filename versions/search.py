@@ -12,6 +12,10 @@
    than the kernel, becomes a version between the two others (`alignment`). If loads are hoisted under this promise,
    too, the result becomes the first version, and the one with vector loads precedes that of step 2.
 
+4. *Clamped*: as step 2, and loads may be hoisted whose index is known only through memory, after it is clamped to the
+   extents of their buffers (`clamped`). The result has to be expected to be faster than the versions before, and
+   becomes the first one.
+
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
 """
@@ -32,14 +36,15 @@ from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import Figures, gain, is_better, preferred_warps
+from ..cost import MOST_WARPS, Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
 from .alignment import aligned_promise, alignment_conditions, needed_alignments
+from .clamped import Clamped, clamp_indices, limit_conditions, limit_values
 from .disjointness import by_allocation, by_ranges
-from .inside import inside_buffers
+from .inside import inside_buffers, loads_at_home
 from .pairs import Pair, needed_pairs, promise_of, transformed
 
 if TYPE_CHECKING:
@@ -68,6 +73,9 @@ HOISTING = "ssrqp:paper=true"
 #: machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
 
+#: How often the passes run with fewer clamped indices, until all loads with one have risen.
+_MOST_TRIALS_OF_CLAMPS = 3
+
 #: Optimizes kernels of a module in place with passes, under a promise. If the promise has `Promise.inside` and nothing
 #: was assumed there, the result is not to be used.
 Optimize = Callable[[Module, Sequence[Kernel], Promise, "Sequence[Pass]"], None]
@@ -78,7 +86,8 @@ class Candidate:
     """A version that was found: the ``kernel``, still with its old name, and by description lists of conditions. It is
     valid if the conditions of one of the lists hold. ``pairs`` are assumed to be disjoint, ``aligned`` is assumed of
     parameters (`Promise.aligned`). ``gain``: what the gate found, in words. ``prefer_when``: when it is expected to be
-    faster; None means always."""
+    faster; None means always. ``arguments``: the values of the parameters that the kernel has behind those of the
+    given one."""
 
     kernel: Kernel
     requires: Mapping[str, tuple[Condition, ...]]
@@ -86,6 +95,7 @@ class Candidate:
     gain: str = ""
     prefer_when: Expression | None = None
     aligned: frozenset[tuple[str, str, int]] = frozenset()
+    arguments: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,10 @@ class VersionSearch:
             if aligned is not None:
                 both, _ = self._inside(name, (aligned,))
                 candidates = (*inside, aligned, *disjoint) if both is None else (both, aligned, *inside, *disjoint)
+            lower = disjoint if aligned is None else (aligned,)
+            clamped = self._clamped(name, lower, candidates[:1])
+            if clamped is not None:
+                candidates = (clamped, *candidates)
             found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
 
@@ -198,12 +212,17 @@ class VersionSearch:
 
     def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
         """The entries as they were given, optimized under a promise, by name."""
-        copies = {name: self._given[name].clone() for name in names}
+        return self._optimized_copies([self._given[name].clone() for name in names], promise, passes)
+
+    def _optimized_copies(
+        self, copies: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]
+    ) -> dict[str, Kernel]:
+        """Entries, which are changed, optimized under a promise, by name."""
         scratch = replace(self._module, items=list(self._module.items))
-        for kernel in copies.values():
+        for kernel in copies:
             scratch.put(kernel)
-        self._optimize(scratch, list(copies.values()), promise, passes)
-        return {name: scratch.kernel(name) for name in names}
+        self._optimize(scratch, copies, promise, passes)
+        return {kernel.name: scratch.kernel(kernel.name) for kernel in copies}
 
     def _disjoint(self, name: str, restricted: Kernel, relevant: frozenset[Pair]) -> tuple[Candidate | None, str]:
         """The version for disjoint buffers, or the reason why there is none."""
@@ -253,6 +272,63 @@ class VersionSearch:
             for what, conditions in alternatives.items()
         }
         return Candidate(kernel, requires, pairs, gained, _up_to(warps)), ""
+
+    def _clamped(self, name: str, lower: tuple[Candidate, ...], fastest: tuple[Candidate, ...]) -> Candidate | None:
+        """The version with clamped indices, or ``None``. ``lower``: the version that it extends, for disjoint or
+        aligned buffers. ``fastest``: the version that is tried first, in which other loads may have risen without a
+        clamp."""
+        base, given = self._module.kernel(name), self._given[name]
+        if len(given.blocks) < 2:
+            return None
+        before = fastest[0].kernel if fastest else base
+        pairs = lower[0].pairs if lower else frozenset[Pair]()
+        aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
+        trial = clamp_indices(self._module, given, loads_at_home(before, given))
+        for _ in range(_MOST_TRIALS_OF_CLAMPS):
+            if trial is None:
+                return None
+            assumed = Assumptions()
+            promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned, limits=trial.limits)
+            kernel = self._optimized_copies([trial.kernel], promise, [*self._hoisting, *self._transform.passes])[name]
+            if not assumed.limits:
+                return None
+            risen = trial.positions - loads_at_home(kernel, given)
+            if risen == trial.positions:
+                homes = [given, base, *(each.kernel for each in lower)]
+                inside = inside_buffers(self._module, kernel, homes, assumed, trial.limits)
+                conditions = (*limit_conditions(trial.limits), *inside)
+                return self._judged_clamped(name, kernel, conditions, trial, lower, before)
+            # Clamps of loads that stay where they are cost instructions for nothing.
+            trial = clamp_indices(self._module, given, risen) if risen else None
+        return None
+
+    def _judged_clamped(
+        self,
+        name: str,
+        kernel: Kernel,
+        conditions: tuple[Condition, ...],
+        trial: Clamped,
+        lower: tuple[Candidate, ...],
+        before: Kernel,
+    ) -> Candidate | None:
+        """The version with clamped indices if it is faster than ``before`` and than the version that it extends."""
+        slower = lower[0].kernel if lower else self._module.kernel(name)
+        gained, fewest = "", MOST_WARPS
+        for other in (before, slower):
+            reason, gained, warps = self._judged(name, other, kernel, hoists=True)
+            if reason:
+                return None
+            fewest = min(fewest, MOST_WARPS if warps is None else warps)
+        if not are_readable(expression for each in conditions for expression in expressions_of(each)):
+            return None
+        alternatives = lower[0].requires if lower else {"": ()}
+        requires = {
+            f"{what}{', ' if what else ''}clamped loads inside buffers": (*others, *conditions)
+            for what, others in alternatives.items()
+        }
+        prefer_when = _up_to(None if fewest == MOST_WARPS else fewest)
+        pairs = lower[0].pairs if lower else frozenset[Pair]()
+        return Candidate(kernel, requires, pairs, gained, prefer_when, arguments=limit_values(trial.limits))
 
     def _judged(self, name: str, base: Kernel, kernel: Kernel, *, hoists: bool = False) -> tuple[str, str, int | None]:
         """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string; what it gains; up to

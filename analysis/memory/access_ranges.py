@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -27,6 +28,7 @@ from .launch_ranges import LaunchRanges
 from .points_to import is_pointer_parameter
 from .spans import Span
 from .thread_accesses import Comparison, access_set_with
+from .wide_loads import wide_loads
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -195,6 +197,46 @@ class AccessRanges:
             return None
         return self._pointers[found[0].name], address - variable(found[0])
 
+    def shifted_pointer(self, number: int) -> tuple[int, Expression] | None:
+        """The pointer parameter and the number that the launch adds to it, for a class of values of 64 bits that is
+        such a sum and the same in all threads."""
+        address = self.address(number)
+        found = self.pointer_in(address) if address is not None else None
+        if found is None:
+            return None
+        place = self._launch.place(())
+        span = place.span(found[1])
+        if span is None or not span.is_exact or place.conditions() or not are_readable([span.low]):
+            return None
+        return found[0], span.low
+
+    def beyond(self, number: int, bits: int, block: int) -> Expression | None:
+        """A number of the launch. In each thread that comes to a block, the class of values of ``bits`` bits is
+        congruent modulo 2^32 to the sum of it and of one of 0 to 2^31 - 1. ``None`` if no comparison shows one."""
+        try:
+            form = self._poly(number, bits)
+        except TooManyTerms:
+            form = None
+        if form is None:
+            return None
+        for test in self._launch.guards.at(block):
+            if test.kind != "s" or not test.left.is_constant or test.relation not in ("lt", "le"):
+                continue
+            least = (test.left.value + (1 << (test.bits - 1))) % (1 << test.bits) - (1 << (test.bits - 1))
+            if least < -(test.relation == "lt") or (test.bits == 64 and test.right not in self._extended_loads):
+                continue
+            rest = self._launch.place(()).exact(form - test.right, "s")
+            if rest is not None and are_readable([rest]):
+                return rest
+        return None
+
+    @cached_property
+    def _extended_loads(self) -> frozenset[Poly]:
+        """The polynomials of values of 64 bits that loads have sign-extended from 32 bits."""
+        loads = self._facts.get(wide_loads)
+        forms = (self.address(number) for number, kind in loads.items() if kind == "s")
+        return frozenset(form for form in forms if form is not None)
+
     def range_of(self, address: Poly, guards: Sequence[Comparison], first: int, last: int) -> AccessRange | None:
         """The bytes from ``address + first`` to ``address + last`` over all threads at a place with these guards."""
         # Addresses are computed modulo 2^64; an offset that is written as a large number is a negative one.
@@ -227,6 +269,8 @@ def _range(
         return None
     if span.least is None or span.least + first < 0:
         needs += (compare(">=", argument(index) + start, 0),)
+    if any(isinstance(need, Number) and not need.value for need in needs):
+        return None  # never right
     expressions = (start, stop, *needs)
     if not are_readable(expressions) or sum(len(str(each)) for each in expressions) > _LONGEST:
         return None

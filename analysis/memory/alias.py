@@ -36,7 +36,7 @@ from .touched_memory import ANY, Buffers, TouchedObjects, accesses, buffers_of, 
 
 if TYPE_CHECKING:
     from ..manager import Facts
-    from .assumptions import Assumptions
+    from .assumptions import Assumptions, Limit
 
 __all__ = [
     "CONSERVATIVE",
@@ -60,7 +60,8 @@ class Promise:
     ``pairs`` promises less: (kernel, parameter, other parameter), names in alphabetical order, means that the buffers
     of these two parameters are disjoint. ``aligned``: (kernel, parameter, power of two) means that the value of this
     parameter is a multiple of the number. ``inside``: the launch compares the addresses of loads that are executed
-    speculatively with the buffers that they lie in; what has to be compared is recorded there.
+    speculatively with the buffers that they lie in; what has to be compared is recorded there. ``limits``: parameters
+    that have the largest index of a buffer as their value.
 
     >>> promise = Promise.parse("restrict:scale.out,add,sum.in+out")
     >>> promise.covers("add", "anything"), promise.covers("scale", "in"), promise.covers("sum", "in")
@@ -75,6 +76,7 @@ class Promise:
     pairs: frozenset[tuple[str, str, str]] = frozenset()
     aligned: frozenset[tuple[str, str, int]] = frozenset()
     inside: Assumptions | None = field(default=None, compare=False)
+    limits: tuple[Limit, ...] = ()
 
     @classmethod
     def parse(cls, text: str) -> Promise:
@@ -115,7 +117,7 @@ class Promise:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is promised."""
-        stated = (self.everything, self.kernels, self.parameters, self.pairs, self.aligned)
+        stated = (self.everything, self.kernels, self.parameters, self.pairs, self.aligned, self.limits)
         return not any(stated) and self.inside is None
 
     def covers(self, kernel: str, param: str) -> bool:

@@ -5,9 +5,11 @@ Computes, for a load at the end of a block, whether one of these shows that it c
 - *range*: the bytes that all threads which come there may read are known (`access_ranges`), and are inside the buffer;
 - *element*: the address is ``pointer + stride·i + offset``, the buffer consists of whole elements of ``stride`` bytes,
   and a byte of the same element is dereferenced whenever a thread comes there. So all fields of a node of a tree may be
-  read as soon as one of them is, for any index.
+  read as soon as one of them is, for any index. Elements are taken as small as possible: the *granule* is the least
+  divisor of the stride for which both are in the same one, since a buffer consists of whole granules more often;
+- *limit*: the index is clamped to the extent of the buffer (`clamped_indices`).
 
-In both cases the pointer must be aligned to the size of the load. The assumption is recorded in `Promise.inside`, for
+In all cases the pointer must be aligned to the size of the load. The assumption is recorded in `Promise.inside`, for
 the one who has made the promise.
 
 Requires: `Promise.inside` is set. Guarantees: in a launch for which the recorded assumptions hold, a load that is
@@ -25,6 +27,7 @@ from ...ptx import Param
 from .access_ranges import AccessRanges
 from .alias import Reference
 from .assumptions import Element
+from .clamped_indices import ClampedIndices
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -33,6 +36,8 @@ __all__ = ["ComparedLoads"]
 
 #: The largest distance from a pointer for which sums of 64 bits certainly do not wrap around.
 _FARTHEST = 1 << 62
+#: The largest granule that is smaller than an element: what is read from memory at a time.
+_LARGEST_GRANULE = 128
 
 
 class ComparedLoads:
@@ -42,6 +47,7 @@ class ComparedLoads:
         self._assumptions = facts.promise.inside
         self._ranges = facts.get(AccessRanges)
         self._params = list(facts.kernel.params or ())
+        self._clamped = ClampedIndices(facts, facts.promise.limits)
         #: By class of the base: (number of the pointer, stride, constant distance), or ``None``.
         self._strides: dict[int, tuple[int, int, int] | None] = {}
 
@@ -49,6 +55,10 @@ class ComparedLoads:
         """Whether a load of ``reference`` at the end of ``block`` is safe under an assumption, which is recorded then.
         ``sites`` are dereferenced whenever a thread comes there, and have the same base."""
         assert self._assumptions is not None
+        limit = self._clamped.limit_of(reference)
+        if limit is not None:
+            self._assumptions.limits[limit] = None
+            return True
         element = self._element(reference, sites)
         if element is not None:
             self._assumptions.elements[element] = None
@@ -69,12 +79,12 @@ class ComparedLoads:
             return None
         pointer, stride, distance = known
         first = distance + reference.offset
-        own = first // stride
-        if (first + reference.bytes - 1) // stride != own or stride % reference.bytes or first % reference.bytes:
+        if stride % reference.bytes or first % reference.bytes:
             return None
-        for site in sites:
-            if site.objects == reference.objects and (distance + site.offset) // stride == own:
-                return Element(pointer, stride, reference.bytes)
+        touched = [distance + site.offset for site in sites if site.objects == reference.objects]
+        for granule in _multiples_that_divide(stride, reference.bytes):
+            if any(first // granule == each // granule for each in touched):
+                return Element(pointer, granule, reference.bytes)
         return None
 
     def _find_stride(self, reference: Reference) -> tuple[int, int, int] | None:
@@ -88,3 +98,9 @@ class ComparedLoads:
             return None
         stride = gcd(*(factor for monomial, factor in offset if monomial))
         return (pointer, stride, offset.value) if stride > 1 else None
+
+
+def _multiples_that_divide(stride: int, size: int) -> list[int]:
+    """The divisors of ``stride`` that are multiples of ``size``, ascending. Many divisors are not needed, so only those
+    up to 128 and the stride itself."""
+    return [each for each in range(size, min(stride, _LARGEST_GRANULE + 1), size) if stride % each == 0] + [stride]

@@ -381,7 +381,7 @@ class Place:
             if test.bits != 32 or not (_is_uniform(self._forms, test.left) and _is_uniform(self._forms, test.right)):
                 continue
             kind = "s" if test.kind == "s" else "u"
-            sides = [self._exact(side, kind) for side in (test.left, test.right)]
+            sides = [self.exact(side, kind) for side in (test.left, test.right)]
             if None in sides:
                 continue
             left, right = (side for side in sides if side is not None)
@@ -389,7 +389,7 @@ class Place:
         self._needs = needs
         return found
 
-    def _exact(self, form: Poly, kind: str) -> Expression | None:
+    def exact(self, form: Poly, kind: str) -> Expression | None:
         """The exact value of a word that is the same in all threads, in every launch."""
         positive, self._positive = self._positive, {}
         guards, self._guards = self._guards, ()

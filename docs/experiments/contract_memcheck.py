@@ -20,13 +20,13 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from ptxmotion import Policy, optimize
-from ptxmotion.contract import Contract, Version, holds
-from ptxmotion.harness.contract_guard import ContractGuard
+from ptxmotion.contract import Contract, Launch, Version
+from ptxmotion.harness.contract_guard import ContractGuard, is_allowed
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer
 from ptxmotion.programs.tasks import SuiteWork, select
 from ptxmotion.suites.runner import compiler, ptx_of
@@ -48,10 +48,9 @@ class Ordered(ContractGuard):
 
     takes_last = False
 
-    def _version(self, kernel: Any, grid: Any, block: Any, shared: int, args: Sequence[Any]) -> Version:
+    def choose(self, kernel: Any, launch: Launch) -> Version:
         contract = kernel.contract
-        launch = self.facts(kernel, grid, block, shared, args)
-        allowed = [each for each in contract.versions[:-1] if all(holds(one, launch) for one in each.requires)]
+        allowed = [each for each in contract.versions[:-1] if is_allowed(kernel, each, launch)]
         if not allowed:
             return contract.versions[-1]
         return allowed[-1] if self.takes_last else allowed[0]

@@ -62,8 +62,8 @@ def outcomes(text: str, counts: Counter[str]) -> str:
         if not kinds:
             counts[f"none: {reasons[name]}"] += 1
         else:
-            found.append(name[:40])
-    return f"{len(found)} of {len(result.contract.kernels)} kernels {' '.join(found[:3])}"
+            found.append(f"{name[:40]} ({'; '.join(dict.fromkeys(kinds))})")
+    return f"{len(found)} of {len(result.contract.kernels)} kernels {' '.join(found)}"
 
 
 def main() -> int:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-from ptxmotion.contract import Extent, Launch
+from ptxmotion.contract import Expression, Extent, Launch
+from ptxmotion.contract.conditions import value_in
+from ptxmotion.contract.expressions import evaluate
 from ptxmotion.emulator import Emulator, EmulatorFault
 from ptxmotion.emulator.options import Options
 from ptxmotion.emulator.sparse import PAGE, SparseMemory
@@ -41,8 +45,11 @@ class Device:
         self._loaded = Emulator(budget=BUDGET).load(ptx)
         self._sparse = sparse
 
-    def run(self, name: str, launch: RandomLaunch, seed: int, *, trace: bool = False) -> Done:
-        """Run an entry. The same seed gives the same memory and the same addresses."""
+    def run(
+        self, name: str, launch: RandomLaunch, seed: int, *, trace: bool = False, limits: Sequence[Expression] = ()
+    ) -> Done:
+        """Run an entry. The same seed gives the same memory and the same addresses. ``limits``: the values of the
+        parameters behind those of the kernel."""
         loaded = self._loaded
         loaded.reset()
         space = loaded.loaded.space
@@ -65,7 +72,11 @@ class Device:
         for pointer in POINTERS:
             number, offset = launch.places[pointer]
             addresses[pointer] = places[number].begin + offset
-        values = [_bytes_of(param, addresses, launch) for param in entry.params or ()]
+        extents = {index: places[launch.places[pointer][0]] for index, pointer in enumerate(POINTERS)}
+        own = (entry.params or ())[: len(entry.params or ()) - len(limits)]
+        values = [_bytes_of(param, addresses, launch) for param in own]
+        facts = Launch(_arguments(entry, values), launch.grid, launch.block, 0, extents)
+        values += [evaluate(each, partial(value_in, facts)).to_bytes(4, "little") for each in limits]
         fault, kinds, rows = "", set[str](), None
         try:
             result = loaded.launch_bytes(
@@ -79,8 +90,6 @@ class Device:
             fault = str(error.finding.kind)
             kinds = {str(finding.kind) for finding in error.findings}
         memory = [found.bytes[: found.nbytes].tobytes() for found in objects]
-        extents = {index: places[launch.places[pointer][0]] for index, pointer in enumerate(POINTERS)}
-        facts = Launch(_arguments(entry, values), launch.grid, launch.block, 0, extents)
         for found in objects:
             space.free(found)
         space.rewind()
@@ -113,5 +122,5 @@ def _bytes_of(param: Param, addresses: dict[str, int], launch: RandomLaunch) -> 
 def _arguments(entry: Kernel, values: list[bytes]) -> tuple[int | bytes | None, ...]:
     return tuple(
         value if param.dims else int.from_bytes(value, "little", signed=param.type.kind == "s")
-        for param, value in zip(entry.params or (), values, strict=True)
+        for param, value in zip(entry.params or (), values, strict=False)
     )

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from ptxmotion import Policy, optimize
 from ptxmotion.contract import Contract, Extent, Launch, holds
+from ptxmotion.contract.conditions import value_in
+from ptxmotion.contract.expressions import evaluate
 from ptxmotion.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel
 from ptxmotion.suites.registry import Benchmark
 from ptxmotion.suites.runner import run
@@ -37,7 +39,11 @@ class ContractBackend(EmulatorBackend):
         for version in contract.kernels[kernel.name].versions:
             if all(holds(each, facts) for each in version.requires):
                 self.taken[version.description] += 1
-                super().launch(loaded.kernel(version.entry), grid, block, shared, args)
+                more = [
+                    np.uint32(evaluate(each, lambda symbol: value_in(facts, symbol)))
+                    for each in (version.launch.arguments if version.launch else ())
+                ]
+                super().launch(loaded.kernel(version.entry), grid, block, shared, [*args, *more])
                 return
 
 

@@ -199,7 +199,9 @@ def wrong_versions(seed: int, tally: Tally, adjacents: int = 3) -> list[str]:
         for entry, what in {each.entry: each.description for each in taken}.items():
             # A load that is executed early may read what another thread writes. Then its value is not used.
             benign = {"race", "same-value-race"} if "inside" in what else set[str]()
-            wrong += fault(entry, given, after.run(entry, launch, seed), benign)
+            change = next(each.launch for each in taken if each.entry == entry)
+            limits = change.arguments if change is not None else ()
+            wrong += fault(entry, given, after.run(entry, launch, seed, limits=limits), benign)
             tally.add("launches of vector loads", "aligned" in what)
         if taken:
             tally.add(f"taken: {taken[0].description}")

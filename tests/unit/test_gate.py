@@ -317,6 +317,9 @@ def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of
     assert preferred_warps(before, replace(hoisted, cycles=1995.0)) == 0
     assert preferred_warps(before, replace(hoisted, spills=1)) == 0
     assert preferred_warps(before, replace(before, code="b", weight=105.0)) == 0
+    # If it waits for loads as long as before, no load is executed earlier.
+    assert preferred_warps(replace(before, exposed=960.0), replace(hoisted, exposed=480.0))
+    assert preferred_warps(replace(before, exposed=480.0), replace(hoisted, exposed=480.0)) == 0
     # Where fewer warps fit than before, it is not for launches in which all of them would be resident.
     assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, warps=24)) == 6
 

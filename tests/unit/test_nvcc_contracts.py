@@ -9,12 +9,17 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from nvcc_builds import LIBRARIES, environment, needs_nvcc, ours, plain
+from ptxmotion import Policy, optimize
+from ptxmotion.cli import main
 from ptxmotion.compiler.launch_archive import launch_archive, link_options
 from ptxmotion.contract.bytecode import BYTECODE_VERSION, MAGIC
+from ptxmotion.contract.parsing import parse as parse_expression
+from ptxmotion.programs.tuning import digest_name
 
 pytestmark = [needs_nvcc, pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")]
 
@@ -450,3 +455,69 @@ def test_a_setting_that_is_neither_on_nor_off(tmp_path: Path, value: str) -> Non
     done = ours(tmp_path, "-c", "a.cu", PTXMOTION_CONTRACT=value)
     assert done.returncode == 2
     assert done.stderr == f"ptxmotion: error: PTXMOTION_CONTRACT='{value}' must be 1 or 0\n"
+
+
+# --- tuned contracts -------------------------------------------------------------------------------------------------
+
+
+def tuned_folder(build: Build, prefer_when: str) -> Path:
+    """A folder as `contract tune` writes it, for the PTX of ``a.cu``: its versions have a preference of their own."""
+    done = plain(build.folder, "-arch=sm_90", "-ptx", "a.cu", "-o", "a.ptx")
+    assert done.returncode == 0, done.stderr
+    ptx = (build.folder / "a.ptx").read_text()
+    result = optimize(ptx, "O3", Policy(contract=True, gate="static"))
+    assert result.contract is not None
+    kernels = {
+        name: replace(
+            kernel,
+            versions=(
+                *(replace(each, prefer_when=parse_expression(prefer_when)) for each in kernel.versions[:-1]),
+                kernel.versions[-1],
+            ),
+        )
+        for name, kernel in result.contract.kernels.items()
+    }
+    folder = build.folder / "tuned"
+    folder.mkdir(exist_ok=True)
+    name = digest_name("sums", ptx)
+    (folder / f"{name}.ptx").write_text(result.text)
+    (folder / f"{name}.contract.json").write_text(replace(result.contract, kernels=kernels).dumps())
+    return folder
+
+
+@pytest.mark.parametrize(("prefer_when", "expected"), [("1", EXPECTED), ("grid_x > 2", [SUMS, SUMS, FILL])])
+def test_a_tuned_contract_takes_the_place_of_the_optimizer(build: Build, prefer_when: str, expected: list[str]) -> None:
+    build.write("a.cu", program(TWO_LAUNCHES))
+    folder = tuned_folder(build, prefer_when)
+    build.nvcc("a.cu", "-o", "program", *build.link, PTXMOTION_TUNED=str(folder))
+    assert launched(build.run()) == expected
+
+
+def test_other_modules_are_optimized_as_usual(build: Build) -> None:
+    build.write("a.cu", program("sums<<<1, 32>>>(a, y, 3);"))
+    folder = tuned_folder(build, "0")
+    build.write("a.cu", program(TWO_LAUNCHES, KERNEL.replace("a[i + 1]", "a[i + 2]")))
+    build.nvcc("a.cu", "-o", "program", *build.link, PTXMOTION_TUNED=str(folder))
+    assert launched(build.run()) == EXPECTED
+
+
+def test_a_damaged_tuned_module_leaves_the_build_as_it_is(build: Build) -> None:
+    build.write("a.cu", program(TWO_LAUNCHES))
+    folder = tuned_folder(build, "1")
+    (module,) = folder.glob("*.ptx")
+    module.write_text(module.read_text() + "\n")
+    done = build.nvcc("a.cu", "-o", "program", *build.link, PTXMOTION_TUNED=str(folder))
+    assert "the contract is of another module" in done.stderr
+    assert launched(build.run()) == [SUMS, SUMS, FILL]
+
+
+def test_a_tuned_folder_needs_checks_and_has_to_exist(tmp_path: Path) -> None:
+    done = ours(tmp_path, "-c", "a.cu", PTXMOTION_TUNED=str(tmp_path))
+    assert done.returncode == 2 and "PTXMOTION_TUNED needs PTXMOTION_CONTRACT=1" in done.stderr
+    done = ours(tmp_path, "-c", "a.cu", PTXMOTION_CONTRACT="1", PTXMOTION_TUNED=str(tmp_path / "no"))
+    assert done.returncode == 2 and "is not a folder" in done.stderr
+
+
+def test_run_refuses_a_tuned_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_TUNED", str(tmp_path))
+    assert main(["run", "true"]) == 2

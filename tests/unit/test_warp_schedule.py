@@ -8,7 +8,7 @@ from ptxmotion.arch import OTHER_LATENCY as OTHER
 from ptxmotion.cost import TRIPS
 from ptxmotion.toolchain.cubin import read_cubin
 from ptxmotion.toolchain.tools import ToolMissing, assemble
-from ptxmotion.toolchain.warp_schedule import alone
+from ptxmotion.toolchain.warp_schedule import alone, exposed
 
 NEVER = 7
 
@@ -31,6 +31,18 @@ def test_loads_issued_together_wait_once_and_one_after_the_other_twice() -> None
     apart = straight((word(sets=0), LOAD), (word(waits=(0,)), ADD), (word(sets=1), LOAD), (word(waits=(1,)), ADD))
     assert together == LATENCY[LOAD] + 2
     assert apart == 2 * LATENCY[LOAD] + 2
+
+
+def exposed_in(*code: tuple[tuple[int, int], str]) -> float:
+    return exposed(straight(*code), [w for w, _ in code], [k for _, k in code], [(0, len(code))], [[]], [0])
+
+
+def test_loads_issued_together_expose_one_latency_and_one_after_the_other_two() -> None:
+    waits = (word(waits=(0,)), ADD)
+    assert exposed_in((word(sets=0), LOAD), (word(sets=1), LOAD), (word(waits=(0, 1)), ADD)) == LATENCY[LOAD]
+    assert exposed_in((word(sets=0), LOAD), waits, (word(sets=0), LOAD), waits) == 2 * LATENCY[LOAD]
+    assert exposed_in((word(sets=0), LOAD), *[(word(stall=15), ADD)] * 100, waits) == 0
+    assert exposed_in((word(sets=0), "load_shared"), waits) == 0
 
 
 def test_work_between_a_load_and_its_wait_is_free() -> None:
