@@ -187,8 +187,15 @@ def _add_versions(
         assumed = promise.inside
         if assumed is None:
             optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
-        else:  # loads are hoisted, which is for small launches only; without an assumption there is no version
-            optimize_module(scratch, kernels, restricted, few, Remarks(scratch), lambda: not assumed.is_empty)
+            return
+
+        def is_wanted() -> bool:
+            return not assumed.is_empty
+
+        # Loads are hoisted, which is for small launches only. Without an assumption there is no version. The first pass
+        # tries the most loads, so the others do not run if it assumes nothing.
+        restricted.is_wanted = is_wanted
+        optimize_module(scratch, kernels, restricted, few, Remarks(scratch), is_wanted)
 
     hoisting = passes_of(HOISTING) if transform.passes else []
     independent = transform.called_for - {kernel for kernel, _, _ in recording.asked}
