@@ -18,7 +18,7 @@ does not change the code of its argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -155,28 +155,28 @@ def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", polic
     times = judge.times if isinstance(judge, TimesItsWork) else WorkTimes()
     contract = None
     if recording is not None:
-        asked = {kernel for kernel, _, _ in recording.asked}
-        contract = _add_versions(module, given, transform.called_for - asked, transform, judge, log, policy)
+        contract = _add_versions(module, given, recording, transform, judge, log, policy)
     return Result(module, tuple(changed), log, transform.timings, tuple(warnings), times, contract)
 
 
 def _recording_promise() -> RecordingPromise:
     from .analysis.memory.alias import RecordingPromise
+    from .versions.alignment import assumed_alignments
 
-    return RecordingPromise()
+    return RecordingPromise(assumes=assumed_alignments)
 
 
 def _add_versions(
     module: Module,
     given: Mapping[str, Kernel],
-    independent: Set[str],
+    recording: RecordingPromise,
     transform: KernelTransform,
     judge: Judge | None,
     log: Remarks,
     policy: Policy,
 ) -> Contract:
-    """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract. The passes
-    have asked nothing about the buffers of the ``independent`` ones."""
+    """Add versions of the entries, which were ``given`` in this form, to the optimized module; its contract.
+    ``recording``: the promise under which ``transform`` has run."""
     from .versions.module import contract_of, put_versions
     from .versions.search import FEW_WARPS, HOISTING, VersionSearch
 
@@ -187,11 +187,20 @@ def _add_versions(
         assumed = promise.inside
         if assumed is None:
             optimize_module(scratch, kernels, restricted, judge, Remarks(scratch))
-        else:  # loads are hoisted, which is for small launches only; without an assumption there is no version
-            optimize_module(scratch, kernels, restricted, few, Remarks(scratch), lambda: not assumed.is_empty)
+            return
+
+        def is_wanted() -> bool:
+            return not assumed.is_empty
+
+        # Loads are hoisted, which is for small launches only. Without an assumption there is no version. The first pass
+        # tries the most loads, so the others do not run if it assumes nothing.
+        restricted.is_wanted = is_wanted
+        optimize_module(scratch, kernels, restricted, few, Remarks(scratch), is_wanted)
 
     hoisting = passes_of(HOISTING) if transform.passes else []
-    outcomes = VersionSearch(module, given, independent, transform, judge, optimized, hoisting).find()
+    independent = transform.called_for - {kernel for kernel, _, _ in recording.asked}
+    merges = {name: recording.merges.get(name, frozenset[tuple[str, str, int]]()) for name in transform.called_for}
+    outcomes = VersionSearch(module, given, independent, merges, transform, judge, optimized, hoisting).find()
     return contract_of(module, put_versions(module, outcomes, log, policy.version_suffix))
 
 

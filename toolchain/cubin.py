@@ -8,8 +8,8 @@ Reference: the names of sections and attributes are those that `nvdisasm` and `c
 Utilities 13.0). An entry of `.nv.info` is a byte for the format, a byte for the attribute, then a value of 2 bytes or,
 in format 4, a size of 2 bytes and a value of that size.
 
-On sm_90 and newer, the shared memory in a cubin begins with 1024 bytes that are reserved for the system. They are
-subtracted here, as in the figure that ptxas prints, and `occupancy` adds them.
+On sm_90 and newer, the shared memory in a linked cubin begins with 1024 bytes that are reserved for the system. They
+are subtracted here, as in the figure that ptxas prints, and `occupancy` adds them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from functools import cached_property
 from typing import Any
 
 from ..cost import loop_weight
-from .elf import NO_BITS, sections_of
+from .elf import sections_of
 from .machine_code import SIZE, Code, count
 
 #: The numbers of the attributes EIATTR_… of `.nv.info`, with the names that nvdisasm prints.
@@ -38,9 +38,10 @@ _OSABI_CUDA_13 = 65
 _STT_OBJECT, _STT_FUNC = 1, 2
 _BINDINGS = {0: "local", 1: "global", 2: "weak"}
 _STO_CUDA_ENTRY = 0x10
+_RELOCATABLE = 1
 _CALLS = (0x143, 0x144)
 
-#: The architecture from which a cubin's shared sections begin with the bytes reserved for the system.
+#: The architecture from which a linked cubin's shared sections begin with the bytes reserved for the system.
 _RESERVES_SHARED = 90
 _RESERVED_SHARED = 1024
 
@@ -178,11 +179,12 @@ class Image:
         if cubin[:4] != b"\x7fELF":
             raise CubinError("no cubin, or a damaged one: it is no ELF file")
         sections = sections_of(cubin, 0, len(cubin))
-        (machine,) = struct.unpack_from("<H", cubin, 18)
+        kind, machine = struct.unpack_from("<HH", cubin, 16)
         if machine != _EM_CUDA:
             raise CubinError(f"an ELF file for machine {machine}, not for CUDA")
         (flags,) = struct.unpack_from("<I", cubin, 48)
         self._cubin = cubin
+        self.is_linked = kind != _RELOCATABLE
         # In files of CUDA 13, the architecture is one byte higher. The OS ABI shows that a file is of CUDA 13. The ABI
         # version does not: it is 2 if a function has parameters in registers.
         self.sm: int = flags >> 8 & 0xFF if cubin[7] == _OSABI_CUDA_13 else flags & 0xFF
@@ -210,7 +212,7 @@ class Image:
     def data(self, name: str) -> bytes:
         """The bytes of a section; empty if there is no such section, or if it has no bytes in the file."""
         section = self._sections.get(name)
-        if section is None or section.kind == NO_BITS:
+        if section is None or not section.has_bytes:
             return b""
         return self._cubin[section.start : section.start + section.size]
 
@@ -265,7 +267,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
     counts = count(functions, name, image.sm)
     own = dict(_attributes(image.data(f".nv.info.{name}")))
     shared = image.size(f".nv.shared.{name}")
-    reserved = _RESERVED_SHARED if image.sm >= _RESERVES_SHARED else 0
+    reserved = _RESERVED_SHARED if image.sm >= _RESERVES_SHARED and image.is_linked else 0
     return KernelCode(
         name=name,
         sm=image.sm,

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import mmap
 
-__all__ = ["NO_BITS", "ElfError", "Section", "sections_of"]
+__all__ = ["ElfError", "Section", "sections_of"]
 
-#: The kind of a section that has no bytes in the file.
-NO_BITS = 8
+#: The kinds of sections that have no bytes in the file: SHT_NOBITS, and in relocatable cubins uninitialised global,
+#: local, shared, and reserved shared memory.
+_WITHOUT_BYTES = frozenset([8, 0x70000007, 0x70000009, 0x7000000A, 0x70000015])
 
 _CLASS_64, _LITTLE_ENDIAN = 2, 1
 _HEADER = struct.Struct("<IIQQQQI")
@@ -30,12 +31,17 @@ class ElfError(ValueError):
 
 
 class Section(NamedTuple):
-    """``start`` is an offset in the data. A section of the kind `NO_BITS` has ``size`` bytes, but none in the file."""
+    """``start`` is an offset in the data. A section without `has_bytes` has ``size`` bytes, but none in the file."""
 
     name: str
     kind: int
     start: int
     size: int
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether its content is in the file; otherwise it is memory that begins with zeros, or is not initialised."""
+        return self.kind not in _WITHOUT_BYTES
 
 
 def sections_of(data: bytes | mmap.mmap, start: int, end: int) -> list[Section]:
@@ -60,7 +66,7 @@ def sections_of(data: bytes | mmap.mmap, start: int, end: int) -> list[Section]:
         if name > len(strings):
             raise ElfError("the ELF file is damaged")
         text = strings[name : max(strings.find(b"\0", name), name)].decode("utf-8", "surrogateescape")
-        if kind != NO_BITS and offset + size > end - start:
+        if kind not in _WITHOUT_BYTES and offset + size > end - start:
             raise ElfError("the ELF file is cut short")
         found.append(Section(text, kind, start + offset, size))
     return found

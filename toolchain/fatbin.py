@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from .elf import NO_BITS, ElfError, sections_of
+from .elf import ElfError, sections_of
 
 __all__ = ["DeviceImage", "FatbinError", "device_images", "opened", "with_contents"]
 
@@ -182,7 +182,7 @@ def _of_elf(data: Data, start: int, end: int, member: str) -> Iterator[DeviceIma
     if not sections:
         yield from _fatbins(data, start, end, member, is_linked=True)
     for section in sections:
-        if section.name in _SECTIONS and section.kind != NO_BITS:
+        if section.name in _SECTIONS and section.has_bytes:
             is_linked = section.name == _SECTIONS[0]
             yield from _fatbins(data, section.start, section.start + section.size, member, is_linked=is_linked)
 

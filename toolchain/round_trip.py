@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..ptx import Module, PtxError, load, parse, print_module
 from ..python_child import process_pool
-from .elf import NO_BITS, sections_of
+from .elf import sections_of
 from .tools import PtxasError, ToolTimeout, arch_for, assemble_whole_or_relocatable, find_tool
 
 __all__ = ["FileResult", "Report", "check_file", "check_folder", "sections"]
@@ -185,8 +185,7 @@ def sections(cubin: bytes) -> dict[str, bytes]:
     """By name: the contents of the sections of a cubin with code, constants and initialised data."""
     loaded = [section for section in sections_of(cubin, 0, len(cubin)) if section.name.startswith(_LOADED)]
     return {
-        each.name: bytes(each.size) if each.kind == NO_BITS else cubin[each.start : each.start + each.size]
-        for each in loaded
+        each.name: cubin[each.start : each.start + each.size] if each.has_bytes else bytes(each.size) for each in loaded
     }
 
 

@@ -10,7 +10,7 @@ pass that broke it; a kernel with an unknown branch instruction is not changed.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -77,7 +77,9 @@ class KernelTransform:
     ``promise`` is what the user promises about pointer parameters, ``profile`` has measured counts. ``verify_each``
     verifies after each pass instead of once at the end. ``float_code`` reads machine code; without it, a kernel is not
     changed where PTX does not show what ptxas contracts. ``drops_clean_up``: the caller keeps no kernel that was
-    `only_cleaned_up`, and its machine code is not compared. ``timings`` are by the name of the pass, over all calls.
+    `only_cleaned_up`, and its machine code is not compared. ``is_wanted`` is called after the first pass. If it is
+    false, the others do not run, and the kernel is not to be used. ``timings`` are by the name of the pass, over all
+    calls.
     """
 
     passes: Sequence[Pass]
@@ -87,6 +89,7 @@ class KernelTransform:
     observer: Observer | None = None
     float_code: ReadsFloatCode | None = None
     drops_clean_up: bool = False
+    is_wanted: Callable[[], bool] | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
     #: Whether ``float_code`` has refused to read some machine code, so that another run may have another result.
     was_refused: bool = field(default=False, init=False)
@@ -229,6 +232,8 @@ class KernelTransform:
         changed = False
         fell_off = falls_off_end(kernel)
         for number, each in enumerate(self.passes):
+            if number == 1 and self.is_wanted is not None and not self.is_wanted():
+                return False
             if not self._run_pass(each, kernel, facts, remarks):
                 continue
             changed = True

@@ -24,14 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..analysis.manager import Facts
 from ..analysis.memory.access_ranges import are_readable
-from ..analysis.memory.alias import Promise
+from ..analysis.memory.alias import Promise, RecordingPromise
 from ..analysis.memory.assumptions import Assumptions
-from ..analysis.memory.points_to import is_pointer_parameter
 from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
@@ -41,7 +39,7 @@ from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
 from ..transforms.gate.search import module_of
-from .alignment import aligned_promise, alignment_conditions, needed_alignments
+from .alignment import alignment_conditions, assumed_alignments, single_pointers
 from .clamped import Clamped, clamp_indices, limit_conditions, limit_values
 from .disjointness import by_allocation, by_ranges
 from .inside import inside_buffers, loads_at_home
@@ -126,13 +124,15 @@ def pointer_pairs(pointers: Set[str], written: Set[str]) -> frozenset[Pair]:
 class VersionSearch:
     """Finds the versions of one module. ``module`` is optimized; ``given`` has its entries as they were given.
     ``independent``: the entries about whose buffers the passes have asked nothing, so that a promise does not change
-    the result."""
+    the result. ``merges``: by entry, the alignments with which the passes would merge more loads, without a promise
+    about buffers (`RecordingPromise.merges`); entries over which they have not run are missing."""
 
     def __init__(
         self,
         module: Module,
         given: Mapping[str, Kernel],
         independent: Set[str],
+        merges: Mapping[str, frozenset[tuple[str, str, int]]],
         transform: KernelTransform,
         judge: Judge | None,
         optimize: Optimize,
@@ -142,6 +142,7 @@ class VersionSearch:
         self._module = module
         self._given = given
         self._independent = independent
+        self._merges = merges
         self._transform = transform
         self._judge = judge
         self._optimize = optimize
@@ -156,11 +157,9 @@ class VersionSearch:
         pairs: dict[str, frozenset[Pair]] = {}
         for name, kernel in self._given.items():
             flatten_scopes(kernel)
-            buffers = Facts(kernel, self._module).memory.buffers
-            # The launch cannot check what a pointer in a structure points to, so no version assumes anything about it.
-            single = {param.name for param in kernel.params or () if is_pointer_parameter(param, 64)}
-            pointers = (buffers.reads | buffers.writes) & single
-            pairs[name] = pointer_pairs(pointers, buffers.writes)
+            facts = Facts(kernel, self._module)
+            pointers = single_pointers(facts)
+            pairs[name] = pointer_pairs(pointers, facts.memory.buffers.writes)
             found[name] = Versioned(reason="same" if pairs[name] else "no-pairs", pointers=pointers)
         candidates = [name for name in self._given if pairs[name] and name not in self._independent]
         restricted = self._optimized(candidates, Promise(everything=True), self._transform.passes)
@@ -169,7 +168,7 @@ class VersionSearch:
             found[name] = replace(found[name], candidates=(candidate,) if candidate else (), reason=reason)
         for name in self._given:
             disjoint = found[name].candidates
-            aligned = self._aligned(name, found[name].pointers, disjoint)
+            aligned = self._aligned(name, disjoint)
             candidate, reason = self._inside(name, disjoint)
             inside = () if candidate is None else (candidate,)
             candidates = (*inside, *disjoint)
@@ -183,18 +182,16 @@ class VersionSearch:
             found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
 
-    def _aligned(self, name: str, pointers: frozenset[str], disjoint: tuple[Candidate, ...]) -> Candidate | None:
+    def _aligned(self, name: str, disjoint: tuple[Candidate, ...]) -> Candidate | None:
         """The version with vector loads. ``disjoint``: the version that it extends."""
-        given = self._given[name]
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
-        everything = aligned_promise(promise_of(name, pairs), given, pointers)
-        before = disjoint[0].kernel if disjoint else self._module.kernel(name)
-        if not everything.aligned or not _has_similar_loads(given) or not self._has_vectors(name, everything):
+        promise = replace(promise_of(name, pairs), aligned=self._needed_alignments(name, pairs))
+        if not promise.aligned:
             return None
-        promise = needed_alignments(everything, partial(transformed, self._transform, self._module, given))
+        before = disjoint[0].kernel if disjoint else self._module.kernel(name)
         kernel = self._optimized([name], promise, self._transform.passes)[name]
         reason, gained, _ = self._judged(name, before, kernel)
-        if reason or not promise.aligned:
+        if reason:
             return None
         numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
         conditions = alignment_conditions(promise, numbers)
@@ -204,11 +201,16 @@ class VersionSearch:
         }
         return Candidate(kernel, requires, pairs, gained, aligned=promise.aligned)
 
-    def _has_vectors(self, name: str, promise: Promise) -> bool:
-        """Whether a promise of alignment changes what the passes make of a kernel."""
-        given, without = self._given[name], replace(promise, aligned=frozenset())
-        texts = [transformed(self._transform, self._module, given, each) for each in (promise, without)]
-        return texts[0] != texts[1]
+    def _needed_alignments(self, name: str, pairs: frozenset[Pair]) -> frozenset[tuple[str, str, int]]:
+        """What has to be aligned so that the passes, which assume that ``pairs`` are disjoint, merge more loads."""
+        given = self._given[name]
+        if not _has_similar_loads(given):
+            return frozenset()
+        if not pairs and name in self._merges:
+            return self._merges[name]
+        promise = RecordingPromise(pairs=promise_of(name, pairs).pairs, assumes=assumed_alignments)
+        transformed(self._transform, self._module, given, promise)
+        return promise.merges.get(name, frozenset())
 
     def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
         """The entries as they were given, optimized under a promise, by name."""

@@ -22,7 +22,7 @@ Reference: PTX ISA 9.0, §5.1 and §8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -148,9 +148,17 @@ CONSERVATIVE = Promise()
 class RecordingPromise(Promise):
     """A promise that records in ``asked`` what was asked about it: (kernel, parameter, other parameter), names in
     alphabetical order. Code that was transformed without a question is the same under each other promise of this kind.
+
+    ``assumes`` gives, for the facts of a kernel, alignments that could be promised in addition (`Promise.aligned`).
+    ``merges`` has, by the name of a kernel, those that its loads need in order to become more vector loads than without
+    them. It is empty if there would be no more.
     """
 
     asked: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]], compare=False)
+    assumes: Callable[[Facts], frozenset[tuple[str, str, int]]] | None = field(default=None, compare=False)
+    merges: dict[str, frozenset[tuple[str, str, int]]] = field(
+        default_factory=dict[str, frozenset[tuple[str, str, int]]], compare=False
+    )
 
     def are_disjoint(self, kernel: str, param: str, other: str) -> bool:
         self.asked.add((kernel, min(param, other), max(param, other)))

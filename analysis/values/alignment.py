@@ -39,10 +39,12 @@ _ALIGN = re.compile(r"\.align\s+(\d+)")
 
 
 class Alignments:
-    """The alignment of references of one kernel."""
+    """The alignment of references of one kernel, under ``promise`` instead of that of the facts if it is given."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, promise: Promise | None = None) -> None:
         self.facts = facts
+        self._promise = facts.promise if promise is None else promise
+        self._divisors: Divisors | None = None
         self.values = facts.values
         self._bounds = facts.get(Bounds)
         #: By the value number of a pointer parameter: its alignment in bytes.
@@ -60,7 +62,6 @@ class Alignments:
             if form.single_atom is None:
                 terms, width = form.terms, bits
                 break
-        promise = self.facts.promise
         symbols = {
             self.values.of_symbol(Sym(each.name, each)): each.align or each.type.bytes * each.lanes
             for each in reference.objects or ()
@@ -71,16 +72,20 @@ class Alignments:
         for number, coefficient in terms:
             divisor = symbols.get(number) or self._of_param.get(number)
             if divisor is None:
-                divisor = max(self._bounds.divisor(number, width), self._divisor(number, promise))
+                divisor = max(self._bounds.divisor(number, width), self._divisor(number))
             elif number in self._is_pointer and starts == [number]:
                 divisor = max(divisor, assumed)
             divisor_of_address = math.gcd(divisor_of_address, coefficient * divisor)
         return divisor_of_address & -divisor_of_address
 
-    def _divisor(self, number: int, promise: Promise) -> int:
+    def _divisor(self, number: int) -> int:
         """A number that divides each value of a class, found from their definitions. This takes time, so without a
         promise of alignment the result is 1."""
-        return self.facts.get(Divisors).of(number) if promise.aligned else 1
+        if not self._promise.aligned:
+            return 1
+        if self._divisors is None:
+            self._divisors = Divisors(self.facts, self._promise)
+        return self._divisors.of(number)
 
     def _find_parameters(self) -> None:
         """Find the classes of pointer parameters, both loaded and after ``cvta``."""
@@ -103,7 +108,7 @@ class Alignments:
                     param = address.base.declaration if address is not None and isinstance(address.base, Sym) else None
                     is_whole = instr.form.type is not None and instr.form.type.bits == bits
                     if isinstance(param, Param) and is_whole and is_pointer_parameter(param, bits):
-                        promised = facts.promise.alignment(facts.kernel.name, param.name)
+                        promised = self._promise.alignment(facts.kernel.name, param.name)
                         self._of_param[number] = max(_stated(param), promised)
                         if not is_marked or ".ptr" in param.attributes.split():
                             self._is_pointer.add(number)

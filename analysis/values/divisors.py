@@ -23,6 +23,7 @@ from ..effects import is_call_parameter
 
 if TYPE_CHECKING:
     from ..manager import Facts
+    from ..memory.alias import Promise
 
 __all__ = ["Divisors", "parameter_of"]
 
@@ -47,9 +48,10 @@ class Divisors(ValueBits):
     """The zero bits of the values of one kernel. ``_zeros`` has, by SSA value, the number of its lowest bits that are
     0."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, promise: Promise) -> None:
         super().__init__(facts.values.ssa, Sources(facts.kernel, facts.shape, are_lanes_together=False), _no_lane)
         self._facts = facts
+        self._promise = promise
         self._numbers = facts.values.number
         self._zeros = [reg.type.bits * reg.lanes for reg in self.ssa.reg]
         for value in self.ssa.undefined:
@@ -100,7 +102,7 @@ class Divisors(ValueBits):
             return self._zeros[self.ssa.read(instr, source)] if isinstance(source, Reg) else 0
         param = parameter_of(instr)
         if param is not None:
-            return _lowest_zeros(self._facts.promise.alignment(self._facts.kernel.name, param.name))
+            return _lowest_zeros(self._promise.alignment(self._facts.kernel.name, param.name))
         bits = self.precise(instr, -1, 1)
         return 0 if bits is None else min(_lowest_zeros(~bits.zero & self.mask(value)), self._zeros[value])
 

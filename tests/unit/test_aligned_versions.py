@@ -5,11 +5,16 @@ import re
 import numpy as np
 import pytest
 from contract_versions import HEAD, allowed, body, versions, with_contract
+from ptxmotion.analysis.memory.alias import RecordingPromise
 from ptxmotion.contract import Contract, Extent, Holds, Inside, Launch
 from ptxmotion.driver import Result
 from ptxmotion.emulator import Emulator
 from ptxmotion.emulator.checks import EmulatorFault
 from ptxmotion.emulator.options import Options
+from ptxmotion.ptx import Kernel, Module, parse, print_module
+from ptxmotion.transforms.pipeline import KernelTransform, run_passes
+from ptxmotion.transforms.remarks import Remarks
+from ptxmotion.versions.alignment import assumed_alignments
 
 #: ``y[i] = sum over j < n of a[i * n + j]``, four elements in a turn, and ``{shift}`` bytes further.
 ROWS = (
@@ -157,3 +162,29 @@ def test_a_hoisted_load_that_became_a_part_of_a_vector_must_be_inside() -> None:
         kinds = {type(each) for each in version.requires}
         texts = {str(each.expression) for each in version.requires if isinstance(each, Holds)}
         assert Inside in kinds or "(end(arg0) - arg0) % 8 == 0" in texts, version
+
+
+@pytest.mark.parametrize(
+    ("start", "step", "needed"), [(0, 4, {"a", "n"}), (4, 12, {"a", "n"}), (0, 2, {"a", "n"}), (0, 3, set[str]())]
+)
+def test_the_pass_records_what_it_needs(start: int, step: int, needed: set[str]) -> None:
+    """A search over runs of all passes would take several times as long."""
+    module = parse(ROWS.replace("START", str(start)).replace("STEP", str(step)))
+    promise = RecordingPromise(assumes=assumed_alignments)
+    run_passes(module, "O3", promise=promise)
+    assert {param for _, param, _ in promise.merges["rows"]} == needed
+    assert "v4" not in print_module(module)
+
+
+def test_the_passes_run_once_more_for_a_kernel_without_loads_to_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one run over the kernel, and one for the loads that may be hoisted."""
+    runs: list[str] = []
+    original = KernelTransform.__call__
+
+    def counted(self: KernelTransform, module: Module, kernel: Kernel, remarks: Remarks) -> bool:
+        runs.append(kernel.name)
+        return original(self, module, kernel, remarks)
+
+    monkeypatch.setattr(KernelTransform, "__call__", counted)
+    with_contract(ROWS.replace("START", "0").replace("STEP", "3").replace("st.global.u32 [%rd6], %r5;", ""))
+    assert runs == ["rows", "rows"]

@@ -12,7 +12,7 @@ from ptxmotion.toolchain import machine_code
 from ptxmotion.toolchain.cubin import CubinError, KernelCode, read_cubin
 from ptxmotion.toolchain.machine_ops import KINDS, kinds, names
 from ptxmotion.toolchain.ptxas_log import PtxasFigures, ptxas_figures
-from ptxmotion.toolchain.tools import Assembled, assemble, compile_cuda, disassemble
+from ptxmotion.toolchain.tools import Assembled, assemble, assemble_whole_or_relocatable, compile_cuda, disassemble
 
 SLOW = pytest.mark.slow
 ARCHS = [pytest.param(arch, marks=SLOW) for arch in ("sm_75", "sm_80", "sm_100", "sm_120")] + ["sm_90a"]
@@ -316,3 +316,22 @@ def machine_rows() -> tuple[tuple[str, int, int, int, str], ...]:
     from ptxmotion.toolchain import machine_ops
 
     return machine_ops._rows()
+
+
+def test_a_relocatable_cubin_whose_variables_are_larger_than_the_file() -> None:
+    """In relocatable cubins, sections of uninitialised memory have kinds of their own, without bytes in the file."""
+    source = """
+    __device__ float big[1 << 20];
+    extern __device__ float outside(float);
+    extern "C" __global__ void k(float *p, int n) {
+        __shared__ float s[10000];
+        s[threadIdx.x] = p[threadIdx.x];
+        __syncthreads();
+        big[n] = outside(s[n]);
+    }
+    """
+    ptx = compile_cuda(source, "sm_90", flags=("-rdc=true",))
+    cubin = assemble_whole_or_relocatable(ptx, "sm_90").cubin
+    kernel = read_cubin(cubin)["k"]
+    assert kernel.shared_bytes == 40000
+    assert len(cubin) < 40000

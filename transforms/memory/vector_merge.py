@@ -15,13 +15,13 @@ Reference: LLVM's LoadStoreVectorizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...analysis.effects import may_move
 from ...analysis.manager import Facts
-from ...analysis.memory.alias import Memory, Reference
+from ...analysis.memory.alias import Memory, Promise, RecordingPromise, Reference
 from ...analysis.values.alignment import Alignments
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
 from ...ptx.decoding import form_of
@@ -36,6 +36,10 @@ __all__ = ["VectorMerge"]
 _MOST_BYTES = 16
 #: The most instructions over which a load is moved up. Its register is live that much longer.
 _FURTHEST = 200
+#: The most parameters that are tried one by one for `RecordingPromise.merges`.
+_MOST_TRIALS = 24
+#: The largest power of two that is known to divide the address of a reference.
+_Alignment = Callable[[Reference], int]
 _ORDERS = Effect.CONTROL | Effect.BARRIER | Effect.CROSS_LANE | Effect.ORDERED | Effect.ASYNC | Effect.STATE
 _PLAIN = frozenset(["space", "cop", "type", "sem"])
 
@@ -66,6 +70,8 @@ class VectorMerge:
         """Merge loads; whether there were any to merge."""
         if not remarks.allows(self.name):
             return False
+        self._record_needed(kernel, facts)
+        alignment = self._alignment(facts)
         merged = 0
         # Blocks are rewritten at the end: after the first change all facts are computed again, with other numbers.
         rewritten: list[tuple[Block, list[Instr]]] = []
@@ -73,7 +79,7 @@ class VectorMerge:
             instrs = facts.cfg.blocks[block].instrs
             replaced: dict[Instr, Instr | None] = {}
             for loads in _unordered_ranges(instrs, facts):
-                for group in self._groups(loads, instrs, facts):
+                for group in self._groups(loads, instrs, facts, alignment):
                     if not remarks.may_rewrite(self.name, group[0].instr):
                         continue
                     first = min(group, key=lambda load: load.position)
@@ -91,7 +97,51 @@ class VectorMerge:
         remarks.count(kernel, self.name, "loads merged", merged)
         return merged > 0
 
-    def _groups(self, loads: list[_Load], instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
+    def _record_needed(self, kernel: Kernel, facts: Facts) -> None:
+        """Record which alignments loads need, if the promise wants to know (`RecordingPromise.merges`)."""
+        promise = facts.promise
+        if not isinstance(promise, RecordingPromise) or promise.assumes is None:
+            return
+        needed = self._needed(facts, promise.assumes(facts))
+        promise.merges[kernel.name] = needed | promise.merges.get(kernel.name, frozenset())
+
+    def _needed(self, facts: Facts, assumed: frozenset[tuple[str, str, int]]) -> frozenset[tuple[str, str, int]]:
+        """A small part of ``assumed`` under which the same loads are merged as under all of it; nothing if these are no
+        more than without it."""
+        if not assumed:
+            return frozenset()
+        given = self._all_groups(facts, self._alignment(facts))
+        # To find what divides values takes time. So it is first found what would be merged at aligned addresses.
+        if self._all_groups(facts, lambda _: _MOST_BYTES) == given:
+            return frozenset()
+        groups = self._all_groups(facts, self._alignment(facts, assumed))
+        if groups == given:
+            return frozenset()
+        for trial in sorted(assumed, key=lambda each: (each[2], each))[:_MOST_TRIALS]:
+            fewer = assumed - {trial}
+            if self._all_groups(facts, self._alignment(facts, fewer)) == groups:
+                assumed = fewer
+        return assumed
+
+    def _alignment(self, facts: Facts, assumed: frozenset[tuple[str, str, int]] | None = None) -> _Alignment:
+        """The alignments of references under the promise of the facts, or under ``assumed`` alone."""
+        if assumed is None:
+            return lambda reference: facts.get(Alignments).of(reference, self.aligned)
+        alignments = Alignments(facts, Promise(aligned=assumed))
+        return lambda reference: alignments.of(reference, self.aligned)
+
+    def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
+        """What would be merged in the whole kernel."""
+        return [
+            group
+            for block in facts.cfg.rpo
+            for loads in _unordered_ranges(facts.cfg.blocks[block].instrs, facts)
+            for group in self._groups(loads, facts.cfg.blocks[block].instrs, facts, alignment)
+        ]
+
+    def _groups(
+        self, loads: list[_Load], instrs: list[Instr], facts: Facts, alignment: _Alignment
+    ) -> Iterator[list[_Load]]:
         """Disjoint groups of loads that are adjacent and together aligned: first groups of four, then of two."""
         by_kind: dict[tuple[str, int, str], dict[int, _Load]] = {}
         for load in loads:
@@ -111,7 +161,7 @@ class VectorMerge:
                     group = [load for load in adjacent if load is not None]
                     if len(group) < lanes or len({load.result for load in group}) < lanes:
                         continue
-                    if facts.get(Alignments).of(group[0].reference, self.aligned) % (lanes * size):
+                    if alignment(group[0].reference) % (lanes * size):
                         continue
                     if _may_merge(instrs, group, facts.memory):
                         yield group
