@@ -267,8 +267,9 @@ def _list(arguments: argparse.Namespace) -> int:
     problems = Problems()
     programs = [benchmark for benchmark, _ in select(arguments.names, None, problems)]
     broken = report_problems(problems)
-    rows = [[b.fullname, ", ".join(b.kernels), ", ".join(b.sizes), b.description] for b in programs]
-    print_table(["program", "kernels", "sizes", "what it does"], rows)
+    # The kernels can be many. They stand last, where they make no other column wider.
+    rows = [[b.fullname, b.description, ", ".join(b.sizes), ", ".join(b.kernels)] for b in programs]
+    print_table(["program", "what it does", "sizes", "kernels"], rows)
     return BAD_INPUT if broken else FINE
 
 
