@@ -406,13 +406,25 @@ def _page(arguments: argparse.Namespace, result: ResultFile) -> str:
     from ..programs.history_store import BranchStore, FolderStore
     from .page_arms import codes_of
 
-    codes = codes_of(result)
+    codes, since = codes_of(result), _since(arguments, result)
     if not arguments.history and not arguments.history_branch:
-        return result_page(result, codes)
+        return result_page(result, codes, since=since)
     store = BranchStore(arguments.history_branch) if arguments.history_branch else FolderStore(Path(arguments.history))
     programs = entry_of(result).results
     series = [each for each in series_of(store.read()) if each.program in programs]
-    return result_page(result, codes, series, steps_of(series))
+    return result_page(result, codes, series, steps_of(series), since)
+
+
+def _since(arguments: argparse.Namespace, result: ResultFile) -> Since | None:
+    """The changes since the result file of `--baseline`; None without it."""
+    from ..harness.compare import compare_results
+    from ..harness.page_tables import Since
+    from ..harness.results import read
+
+    if not arguments.baseline:
+        return None
+    before = read(arguments.baseline)
+    return Since(arguments.baseline, before, compare_results(before, result, thresholds(arguments.threshold)))
 
 
 def _export(arguments: argparse.Namespace) -> int:
