@@ -23,6 +23,7 @@ from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..harness.compare import Change
+    from ..harness.page_tables import Since
     from ..harness.results import ResultFile
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -79,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="png, svg, markdown, html, thesis, separated by commas (default: markdown)",
     )
+    each.add_argument("--baseline", metavar="FILE", help="html: also what changed since this result file")
+    _add_threshold(each, "with --baseline: how much a figure may get worse")
     place = each.add_mutually_exclusive_group()
     place.add_argument("--history", metavar="DIR", help="html: also the trends of the history in this folder")
     place.add_argument("--history-branch", metavar="NAME", help="html: also the trends of the history on this branch")

@@ -1,7 +1,8 @@
 """The page of a report: one HTML file that needs no network and no other file.
 
-Computes: for a result file, what changed since a baseline, the verdicts, what got slower and why, a table that can be
-sorted and filtered (`page_tables`), for each program its plot, figures and code, the trends of a history, and the machine and protocol; for a single PTX file, what `opt` did to its kernels.
+Computes: for a result file, what changed since a baseline, the verdicts, the slower variants, a table that can be
+sorted and filtered (all in `page_tables`), for each program its plot, figures and code, the trends of a history, and
+the machine and protocol; for a single PTX file, what `opt` did to its kernels.
 
 Requires: matplotlib for plots. Guarantees: every text out of a file is escaped; the page may load nothing (its content
 security policy forbids it); without JavaScript everything can be read. Refuses: `PlotsMissing` without matplotlib.

@@ -1,4 +1,4 @@
-"""The first parts of the page of a report: what changed since a baseline, the verdicts, what got slower, the table.
+"""The first parts of a report's page: what changed since a baseline, the verdicts, the slower variants, the table.
 
 A reader wants to know first what got slower and why. So these parts come first, and rows are in the order of their
 importance: wrong results, what is slower or worse, what has no verdict, what is faster or better, the rest.
@@ -106,7 +106,9 @@ def _parts(subject: str) -> tuple[str, str, str]:
 
 def _colour(kind: str) -> str:
     """The verdict whose colour a kind of change has."""
-    return "BETTER" if kind in ("better", "faster") else "WORSE" if kind in ("worse", "slower", "mismatch") else "INVALID"
+    if kind in ("better", "faster"):
+        return "BETTER"
+    return "WORSE" if kind in ("worse", "slower", "mismatch") else "INVALID"
 
 
 # --- the summary
@@ -211,10 +213,14 @@ def attention(result: ResultFile) -> Iterator[str]:
     """What is slower or worse than the baseline of the run, is wrong, or has no verdict; and which figures differ."""
     lines = [line for line in _lines(result) if line.verdict in _PROBLEMS]
     timed = result.control.aa_verdict != "NONE"
-    yield f"<h2>What got {'slower' if timed else 'worse'}</h2>"
+    word = "slower" if timed else "worse"
+    yield f"<h2>{word.capitalize()} variants</h2>"
+    baselines = ", ".join(dict.fromkeys(each.baseline for b in result.benchmarks for each in b.candidates))
     if not lines:
-        yield f"<p>No variant is {'slower' if timed else 'worse'} than the baseline.</p>"
+        yield f"<p>No variant is {word} than {escape(baselines) or 'the baseline'}.</p>"
         return
+    yield f'<p class="soft">These are {word} than {escape(baselines) or "the baseline"}, are wrong, '
+    yield "or have no verdict.</p>"
     names = _names(timed)
     yield from _head(names)
     for line in lines[:_ROWS]:
@@ -247,7 +253,8 @@ def _names(timed: bool) -> list[str]:
 
 def _cells(line: _Line) -> list[str]:
     link = f'<a href="#{anchor(line.program)}">{escape(line.program)}</a>'
-    return [link, escape(line.variant), verdict(line.verdict), escape(line.value), escape(line.why)]
+    why = escape(line.why).replace(" %", "&nbsp;%")
+    return [link, escape(line.variant), verdict(line.verdict), escape(line.value), why]
 
 
 def _head(names: Sequence[str]) -> Iterator[str]:

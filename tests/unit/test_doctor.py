@@ -60,7 +60,8 @@ def test_a_compiler_that_nvcc_refuses_is_reported_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     compiler = tmp_path / "g++-99"
-    compiler.write_text("#!/bin/sh\necho 'host_config.h:137:2: error: unsupported GNU version! later than 15' >&2\nexit 1\n")
+    message = "host_config.h:137:2: error: unsupported GNU version! later than 15"
+    compiler.write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
     compiler.chmod(0o755)
     monkeypatch.setenv("NVCC_CCBIN", str(compiler))
     check = by_name()["host compiler"]

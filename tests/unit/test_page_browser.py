@@ -123,6 +123,10 @@ def test_it_sorts_and_filters_and_opens_programs(browser: Any, page_file: Path) 
     verdict = rows.first.get_attribute("data-verdict")
     page.locator("#verdict").select_option(verdict)
     assert all(row.get_attribute("data-verdict") == verdict for row in rows.all() if row.is_visible())
+    page.locator("a[data-verdict=FASTER]").click()
+    visible = [row for row in rows.all() if row.is_visible()]
+    assert visible and all(row.get_attribute("data-verdict") == "FASTER" for row in visible)
+    assert page.locator("#verdict").input_value() == "FASTER"
     link = page.locator("#results tbody tr:not([hidden]) a").first
     target = str(link.get_attribute("href"))[1:]
     link.focus()

@@ -150,7 +150,9 @@ def test_the_documented_assertion_finds_it_in_pytest(folder: Path) -> None:
 def test_a_regression_since_the_baseline_fails_in_pytest(tmp_path: Path) -> None:
     """The source of the kernel changes, so each variant gets worse alike, and the assertion alone cannot see it."""
     program, baseline = tmp_path / "mine.py", tmp_path / "baseline.json"
-    (tmp_path / "test_it.py").write_text(_TEST.replace('["VARIANT.ptx"], baseline="BASELINE.ptx"', '["-O2", "cse,lcm"]'))
+    (tmp_path / "test_it.py").write_text(
+        _TEST.replace('["VARIANT.ptx"], baseline="BASELINE.ptx"', '["-O2", "cse,lcm"]')
+    )
     options = ("--benchmark-disable", f"--kernel-baseline={baseline}")
     write_program(program, STRIDED)
     assert main(["bench", "run", str(program), *RUN, f"--json={baseline}"]) == 0
