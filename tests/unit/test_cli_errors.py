@@ -98,6 +98,13 @@ def test_cuda_is_not_ptx(verb: str, tmp_path: Path, capfd: pytest.CaptureFixture
         assert "this is CUDA C++, not PTX" in capfd.readouterr().err
 
 
+def test_python_is_not_ptx(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.py"
+    path.write_text("import numpy\n")
+    assert main(["emulate", str(path)]) == 3
+    assert f"this is Python, not PTX: `ptxmotion bench run {path}`" in capfd.readouterr().err
+
+
 def test_missing_and_unreadable_paths(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for path, message in (
         (tmp_path / "none.ptx", "No such file or directory"),
