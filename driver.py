@@ -116,12 +116,12 @@ class Result:
         return self.log.items
 
 
-def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
+def optimize(source: str | Module, passes: str | Sequence[Pass | str] = "O2", policy: Policy = _DEFAULT) -> Result:
     """Optimize PTX text or a module. A given module keeps its code; only nested scopes may be flattened.
 
-    ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or passes. Raises `PtxError` for PTX
-    that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for ``gate="ptxas"`` without
-    ptxas, and `ValueError` for a policy that contradicts itself.
+    ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or a sequence of passes and names.
+    Raises `PtxError` for PTX that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for
+    ``gate="ptxas"`` without ptxas, and `ValueError` for a policy that contradicts itself.
 
     >>> header = ".version 9.0\\n.target sm_90\\n.address_size 64\\n"
     >>> optimize(header + ".entry k() { .reg .b32 %r; mov.u32 %r, 1; ret; }", "dce").changed
@@ -132,11 +132,11 @@ def optimize(source: str | Module, passes: str | Sequence[Pass] = "O2", policy: 
     return optimize_in_place(module, passes, policy)
 
 
-def optimize_in_place(module: Module, passes: str | Sequence[Pass] = "O2", policy: Policy = _DEFAULT) -> Result:
+def optimize_in_place(module: Module, passes: str | Sequence[Pass | str] = "O2", policy: Policy = _DEFAULT) -> Result:
     """As `optimize`, but changes ``module``, which the caller has verified."""
     if policy.contract and (policy.promise is not None or policy.limit is not None):
         raise ValueError("a contract needs neither a promise nor a limit of rewrites")
-    chosen = passes_of(passes) if isinstance(passes, str) else list(passes)
+    chosen = _chosen(passes)
     judge, warnings = _judge(policy, passes, module.version)
     recording = _recording_promise() if policy.contract else None
     transform = KernelTransform(
@@ -212,7 +212,13 @@ def _copy(module: Module) -> Module:
     return copy
 
 
-def _judge(policy: Policy, passes: str | Sequence[Pass], version: str) -> tuple[Judge | None, list[str]]:
+def _chosen(passes: str | Sequence[Pass | str]) -> list[Pass]:
+    """The passes to run. Raises `UnknownPass`."""
+    given = [passes] if isinstance(passes, str) else passes
+    return [each for item in given for each in (passes_of(item) if isinstance(item, str) else [item])]
+
+
+def _judge(policy: Policy, passes: str | Sequence[Pass | str], version: str) -> tuple[Judge | None, list[str]]:
     if policy.judge is not None:
         return policy.judge, []
     from .judges import judge_of

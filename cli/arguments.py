@@ -301,9 +301,14 @@ TRUSTED_ONLY = {
 #: By verb and key: the actions to which the key applies in the table of the verb. In the other actions, the option of
 #: that name means another thing, so only the table of the action, such as `[bench.run]`, can set it. `--fail-on` of
 #: `bench run` compares variants of one run, and that of the others compares two commits. `--json` of `bench run` is the
-#: result file, and that of the others is the list of differences.
+#: result file, and that of the others is the list of differences. `--baseline` of `bench run` is a variant, and that of
+#: the others is a result file.
 _ONLY_FOR_ACTIONS = {
-    "bench": {"fail-on": frozenset(["compare", "track", "history"]), "json": frozenset(["run"])},
+    "bench": {
+        "fail-on": frozenset(["compare", "track", "history"]),
+        "json": frozenset(["run"]),
+        "baseline": frozenset(["run"]),
+    },
 }
 
 

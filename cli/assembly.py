@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from .files import refuse_source
 from .outcome import BAD_INPUT, CommandError
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def assembled_figures(text: str, name: str, arch: str | None, options: Sequence[
     try:
         found = figures(text, arch, options)
     except PtxasError as error:
+        refuse_source(name)
         raise CommandError(BAD_INPUT, _ptxas_errors(text, name, error)) from error
     for kernel, usual in _usual_code(text, arch, options).items():
         found[kernel] = replace(found[kernel], usual=usual)

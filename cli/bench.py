@@ -23,6 +23,7 @@ from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error
 
 if TYPE_CHECKING:
     from ..harness.compare import Change
+    from ..harness.page_tables import Since
     from ..harness.results import ResultFile
 
 __all__ = ["EPILOG", "add_arguments", "run"]
@@ -79,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="png, svg, markdown, html, thesis, separated by commas (default: markdown)",
     )
+    each.add_argument("--baseline", metavar="FILE", help="html: also what changed since this result file")
+    _add_threshold(each, "with --baseline: how much a figure may get worse")
     place = each.add_mutually_exclusive_group()
     place.add_argument("--history", metavar="DIR", help="html: also the trends of the history in this folder")
     place.add_argument("--history-branch", metavar="NAME", help="html: also the trends of the history on this branch")
@@ -267,8 +270,9 @@ def _list(arguments: argparse.Namespace) -> int:
     problems = Problems()
     programs = [benchmark for benchmark, _ in select(arguments.names, None, problems)]
     broken = report_problems(problems)
-    rows = [[b.fullname, ", ".join(b.kernels), ", ".join(b.sizes), b.description] for b in programs]
-    print_table(["program", "kernels", "sizes", "what it does"], rows)
+    # The kernels can be many. They stand last, where they make no other column wider.
+    rows = [[b.fullname, b.description, ", ".join(b.sizes), ", ".join(b.kernels)] for b in programs]
+    print_table(["program", "what it does", "sizes", "kernels"], rows)
     return BAD_INPUT if broken else FINE
 
 
@@ -405,13 +409,25 @@ def _page(arguments: argparse.Namespace, result: ResultFile) -> str:
     from ..programs.history_store import BranchStore, FolderStore
     from .page_arms import codes_of
 
-    codes = codes_of(result)
+    codes, since = codes_of(result), _since(arguments, result)
     if not arguments.history and not arguments.history_branch:
-        return result_page(result, codes)
+        return result_page(result, codes, since=since)
     store = BranchStore(arguments.history_branch) if arguments.history_branch else FolderStore(Path(arguments.history))
     programs = entry_of(result).results
     series = [each for each in series_of(store.read()) if each.program in programs]
-    return result_page(result, codes, series, steps_of(series))
+    return result_page(result, codes, series, steps_of(series), since)
+
+
+def _since(arguments: argparse.Namespace, result: ResultFile) -> Since | None:
+    """The changes since the result file of `--baseline`; None without it."""
+    from ..harness.compare import compare_results
+    from ..harness.page_tables import Since
+    from ..harness.results import read
+
+    if not arguments.baseline:
+        return None
+    before = read(arguments.baseline)
+    return Since(arguments.baseline, before, compare_results(before, result, thresholds(arguments.threshold)))
 
 
 def _export(arguments: argparse.Namespace) -> int:

@@ -156,9 +156,12 @@ def _variants(arguments: argparse.Namespace) -> list[Variant]:
 
     specs = (arguments.baseline or "O3", *(arguments.variant or [DEFAULT]))
     try:
-        variants = [variant for spec in specs for variant in parse_variants(spec)]
+        given = [parse_variants(spec) for spec in specs]
     except VariantError as error:
         usage_error(str(error))
+    # `thesis` stands for several variants. One of them may also be given by itself.
+    alone = {each[0].id for each in given if len(each) == 1}
+    variants = [variant for each in given for variant in each if len(each) == 1 or variant.id not in alone]
     if _launch(arguments) != "auto":
         variants = [replace(each, launch=arguments.launch) if each.launch == "auto" else each for each in variants]
     names = [each.id for each in variants]

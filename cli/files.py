@@ -19,7 +19,7 @@ from .outcome import BAD_INPUT, CommandError, remember_input, usage_error
 if TYPE_CHECKING:
     from ..ptx import Module
 
-__all__ = ["Outputs", "decoded", "is_folder", "parse_bytes", "read_bytes", "read_module"]
+__all__ = ["Outputs", "decoded", "is_folder", "parse_bytes", "read_bytes", "read_module", "refuse_source"]
 
 STDIN_NAME = "<stdin>"
 
@@ -51,10 +51,18 @@ def parse_bytes(data: bytes, path: str) -> Module:
     try:
         return parse(decoded(data), STDIN_NAME if path == "-" else path)
     except PtxError:
-        if path.endswith(_CUDA):
-            message = f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first"
-            raise CommandError(BAD_INPUT, message) from None
+        refuse_source(path)
         raise
+
+
+def refuse_source(path: str) -> None:
+    """Raise `CommandError` if the name of a file that is no PTX is that of CUDA C++ or Python."""
+    if path.endswith(".py"):
+        message = f"{path}: error: this is Python, not PTX: `ptxmotion bench run {path}` runs a benchmark"
+        raise CommandError(BAD_INPUT, message) from None
+    if path.endswith(_CUDA):
+        message = f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first"
+        raise CommandError(BAD_INPUT, message) from None
 
 
 def decoded(data: bytes) -> str:

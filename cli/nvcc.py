@@ -17,13 +17,14 @@ __all__ = ["main", "run_nvcc"]
 EPILOG = """\
 All arguments are passed to nvcc, --version included. `ptxmotion-nvcc --help` prints the help of nvcc. Settings of the
 optimizer are environment variables: PTXMOTION_FLAGS (options of opt; default: -O3), PTXMOTION_ONLY and PTXMOTION_SKIP
-(regular expressions for names of kernels), PTXMOTION_VERBOSE, PTXMOTION_LOG, PTXMOTION_SECONDS, PTXMOTION_NVCC.
-PTXMOTION_CONTRACT=1 adds versions of kernels, and checks at each launch whether one of them may take its place;
+(regular expressions for names of kernels), PTXMOTION_LOG (a file), PTXMOTION_SECONDS (for each PTX file) and
+PTXMOTION_NVCC. PTXMOTION_VERBOSE=1 prints which kernels changed. PTXMOTION_CONTRACT=1 adds versions of kernels,
+and checks at each launch whether one of them may take its place;
 PTXMOTION_TUNED=DIR takes the versions that `ptxmotion contract tune` has written to DIR.
 
 examples:
   ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o
-  make NVCC=ptxmotion-nvcc
+  PTXMOTION_VERBOSE=1 make NVCC=ptxmotion-nvcc
   cmake -DCMAKE_CUDA_COMPILER="$(command -v ptxmotion-nvcc)" ..
 """
 

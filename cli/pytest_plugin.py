@@ -7,14 +7,18 @@
 
 A variant has regressed if it is SLOWER than the baseline on a GPU, or WORSE in a noise-free figure without one.
 
-Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`, `--kernel-threshold`. With
-`--benchmark-disable`, variants are checked and not timed. pytest loads this module in every run where ptxmotion is
-installed, so it imports little.
+With `--kernel-baseline FILE`, a result file of `bench run`, the test also fails if the program or a variant of it got
+worse since then.
+
+Options: `--kernel-backend=auto|cuda|emulator`, `--kernel-size`, `--kernel-rounds`, `--kernel-threshold`,
+`--kernel-baseline`. With `--benchmark-disable`, variants are checked and not timed. pytest loads this module in every
+run where ptxmotion is installed, so it imports little.
 """
 
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="REGEX=P%",
         help="how much a figure may be worse if its name benchmark:variant:kernel:figure matches; may be repeated",
     )
+    group.addoption(
+        "--kernel-baseline",
+        metavar="FILE",
+        help="fail if a program got worse than in this result file of `ptxmotion bench run`",
+    )
 
 
 def _machine(config: pytest.Config) -> tuple[Machine, dict[str, Any]]:
@@ -55,12 +64,40 @@ def _machine(config: pytest.Config) -> tuple[Machine, dict[str, Any]]:
     return config.stash[_MACHINE]
 
 
+def _compare(earlier: str, machine: Machine, found: BenchmarkResult, thresholds: Sequence[str]) -> None:
+    """Fail the test if the program got worse than in the result file ``earlier``. A program that the file does not have
+    is a warning."""
+    from dataclasses import replace
+
+    from ..harness.compare import change_lines, compare_results
+    from ..harness.figures import parse_threshold
+    from ..harness.results import ResultFile, read
+
+    try:
+        before = read(earlier)
+    except (OSError, ValueError) as error:
+        pytest.fail(f"--kernel-baseline: {error}", pytrace=False)
+    former = before.benchmark(found.fullname)
+    if former is None:
+        warnings.warn(f"{earlier} does not have {found.fullname}", stacklevel=2)
+        return
+    ids = {arm.id for arm in found.arms}
+    former = replace(former, arms=[arm for arm in former.arms if arm.id in ids])
+    before = replace(before, benchmarks=[former])
+    after = ResultFile("", "", machine.name, {}, {}, {}, benchmarks=[found])
+    changes = compare_results(before, after, [parse_threshold(each) for each in thresholds])
+    failing = [each for each in changes if each.regressed or each.kind in ("mismatch", "missing")]
+    if failing:
+        pytest.fail("\n".join([f"compared with {earlier}:", *change_lines(failing, before)]), pytrace=False)
+
+
 @pytest.fixture
 def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkResult]:
     """``kernel_benchmark(program, variants=[…], baseline="O3", size=None)``: check, time or count, compare variants.
 
     Without ``variants``, the default of `opt` is compared with the output of nvcc. Each variant becomes a benchmark of
-    pytest-benchmark. The test fails if a variant has wrong outputs.
+    pytest-benchmark. The test fails if a variant has wrong outputs, and with ``--kernel-baseline`` if the program or a
+    variant got worse.
     """
     from ..harness.pytest_plugin import Replay
 
@@ -106,6 +143,8 @@ def kernel_benchmark(request: pytest.FixtureRequest) -> Callable[..., BenchmarkR
         else:
             # A fixture can be used once. The first one must be used, or pytest-benchmark prints a warning.
             record(lambda: fresh.pop() if fresh else copy.copy(unused), timer, result)
+        if earlier := request.config.getoption("--kernel-baseline"):
+            _compare(earlier, machine, result, thresholds)
         return result
 
     return run

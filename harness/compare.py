@@ -5,7 +5,8 @@ two runs are never compared. Instead, the speedups of the two runs over their ow
 intervals, and only for benchmarks whose baseline was the `SAME` as itself in both runs.
 
 Requires: result files that have the compared benchmarks and arms in common.
-Guarantees: an improvement is never a regression; a missing benchmark or arm is reported.
+Guarantees: an improvement is never a regression; a missing benchmark or arm is reported, as is a benchmark that ran
+with another size or other parameters, whose figures are not compared.
 """
 
 from __future__ import annotations
@@ -85,6 +86,10 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
             note = "" if new is None else f"it failed: {new.error.splitlines()[0]}"
             changes.append(Change("missing", old.fullname, None, None, note))
             continue
+        if old.params != new.params:
+            note = f"it ran with {_params(new)}, and before with {_params(old)}: nothing is compared"
+            changes.append(Change("missing", old.fullname, None, None, note))
+            continue
         for arm in old.arms:
             if arm.role == "control":
                 continue
@@ -98,6 +103,11 @@ def compare_results(before: ResultFile, after: ResultFile, thresholds: Sequence[
         if before.benchmark(new.fullname) is None:
             changes += [each for each in _verdicts(None, new, thresholds) if each.kind == "mismatch"]
     return changes
+
+
+def _params(benchmark: BenchmarkResult) -> str:
+    """The size and the parameters of a benchmark, for a message."""
+    return " ".join(f"{name}={value}" for name, value in benchmark.params.items()) or "no parameters"
 
 
 def slimmed(result: ResultFile) -> ResultFile:

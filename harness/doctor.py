@@ -14,16 +14,42 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from textwrap import shorten
 from typing import Any, Protocol
 
 from ..cache import usage
+from ..spelling import did_you_mean
 from ..toolchain.driver_version import OLDEST_DRIVER, cuda_version, version_text
-from ..toolchain.tools import TOOLS, ToolchainError, ToolMissing, find_tool, supported_targets
+from ..toolchain.tools import (
+    TOOLS,
+    ToolchainError,
+    ToolFailed,
+    ToolMissing,
+    compile_cuda,
+    find_tool,
+    supported_targets,
+)
 
 #: The exit code for something missing in the environment.
 MISSING = 4
 
 OLDEST_PYTHON = (3, 11)
+
+#: The variables of the environment that a user can set.
+VARIABLES = (
+    *(f"PTXMOTION_{name.upper()}" for name in TOOLS),
+    "PTXMOTION_CACHE",
+    "PTXMOTION_COMMIT",
+    "PTXMOTION_CONTRACT",
+    "PTXMOTION_FLAGS",
+    "PTXMOTION_LAUNCH",
+    "PTXMOTION_LOG",
+    "PTXMOTION_ONLY",
+    "PTXMOTION_SCREENSHOTS",
+    "PTXMOTION_SECONDS",
+    "PTXMOTION_SKIP",
+    "PTXMOTION_VERBOSE",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +71,7 @@ class Writer(Protocol):
 
 def collect() -> list[Check]:
     """All checks, the most important first."""
-    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), _cache(), *_gpu()]
+    return [_python(), *map(_tool, TOOLS), _host_compiler(), _scratch_folder(), _cache(), *_environment(), *_gpu()]
 
 
 def run(out: Writer, json: bool = False, more: Sequence[Check] = ()) -> int:
@@ -89,14 +115,34 @@ def _tool(name: str) -> Check:
 
 
 def _host_compiler() -> Check:
-    """nvcc runs g++ as its preprocessor, or the compiler that NVCC_CCBIN names."""
+    """nvcc runs g++ as its preprocessor, or the compiler that NVCC_CCBIN names. An empty kernel is compiled, because
+    nvcc refuses compilers and C libraries that are newer than it knows."""
     wanted = os.environ.get("NVCC_CCBIN") or "g++"
-    if path := shutil.which(wanted):
-        return Check("host compiler", True, path, needed=False)
-    fix = "on Debian and Ubuntu: sudo apt install g++; or set NVCC_CCBIN"
-    return Check(
-        "host compiler", False, f"no {wanted}: nvcc cannot compile CUDA C++ without it; PTX input works", fix, False
-    )
+    path = shutil.which(wanted)
+    if not path:
+        fix = "on Debian and Ubuntu: sudo apt install g++; or set NVCC_CCBIN"
+        lack = f"no {wanted}: nvcc cannot compile CUDA C++ without it; PTX input works"
+        return Check("host compiler", False, lack, fix, False)
+    if reason := _refusal_of_nvcc():
+        fix = (
+            "nvcc 13.0 needs g++ 6 to 15 and glibc 2.41 or older. For another g++: sudo apt install g++-14, and set "
+            "NVCC_CCBIN=g++-14. PTX input works"
+        )
+        return Check("host compiler", False, f"{path}: nvcc cannot compile with it: {reason}", fix, False)
+    return Check("host compiler", True, path, needed=False)
+
+
+def _refusal_of_nvcc() -> str:
+    """The first error of nvcc for an empty kernel; empty if there is none, or no nvcc that runs."""
+    try:
+        compile_cuda("__global__ void empty() {}", tool=find_tool("nvcc"), timeout=60.0)
+    except ToolFailed as failed:
+        errors = [line.partition("error")[2] for line in failed.log.splitlines() if "error" in line]
+        words = errors[0].lstrip(":# -").removeprefix("error -- ") if errors else f"status {failed.returncode}"
+        return shorten(words, 120, placeholder=" …")
+    except (ToolchainError, OSError):
+        return ""
+    return ""
 
 
 def _scratch_folder() -> Check:
@@ -117,6 +163,17 @@ def _cache() -> Check:
         fix = "set PTXMOTION_CACHE to a writable folder; without a cache, nothing is reused"
         return Check("cache", False, cache.problem, fix, False)
     return Check("cache", True, f"{cache.folder}, {cache.entries} files, {cache.bytes / 2**20:.1f} MiB", needed=False)
+
+
+def _environment() -> Iterator[Check]:
+    """The settings of the environment. A misspelled one has no effect, which nothing else reports."""
+    names = sorted(name for name in os.environ if name.startswith("PTXMOTION_"))
+    for name in names:
+        if name in VARIABLES:
+            yield Check("environment", True, f"{name}={os.environ[name]}", needed=False)
+        else:
+            fix = "docs/existing-programs.md and docs/command-line.md list the variables"
+            yield Check("environment", False, f"{name} has no meaning{did_you_mean(name, VARIABLES)}", fix, False)
 
 
 def _gpu() -> Iterator[Check]:

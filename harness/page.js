@@ -43,6 +43,9 @@
   };
   words.addEventListener("input", filter);
   verdict.addEventListener("change", filter);
+  for (const link of document.querySelectorAll("a[data-verdict]")) {
+    link.addEventListener("click", () => { verdict.value = link.dataset.verdict; words.value = ""; filter(); });
+  }
   filter();
 
   const key = (row, column) => row.cells[column].dataset.key ?? row.cells[column].textContent;

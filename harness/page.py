@@ -1,7 +1,8 @@
 """The page of a report: one HTML file that needs no network and no other file.
 
-Computes: for a result file, the verdicts, a table that can be sorted and filtered, for each program its plot, figures
-and code, the trends of a history, and the machine and protocol; for a single PTX file, what `opt` did to its kernels.
+Computes: for a result file, what changed since a baseline, the verdicts, the slower variants, a table that can be
+sorted and filtered (all in `page_tables`), for each program its plot, figures and code, the trends of a history, and
+the machine and protocol; for a single PTX file, what `opt` did to its kernels.
 
 Requires: matplotlib for plots. Guarantees: every text out of a file is escaped; the page may load nothing (its content
 security policy forbids it); without JavaScript everything can be read. Refuses: `PlotsMissing` without matplotlib.
@@ -16,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from .code_view import CodeView, Note, Row
-from .exporters import differences, estimate_text
-from .figures import FIGURES, MODEL, number_text, percent_of, percent_text
+from .figures import FIGURES, number_text, percent_of, percent_text
 from .history import Series, SeriesStep
 from .page_plots import bars, intervals, trend
-from .results import BenchmarkResult, ComparisonResult, FigureResult, ResultFile
+from .page_tables import Since, anchor, attention, changes_since, summary, table, verdict
+from .results import BenchmarkResult, FigureResult, ResultFile
 from .throughput import throughput_text
 
 __all__ = ["code_page", "result_page"]
@@ -37,15 +38,22 @@ _TRENDS = 120
 
 
 def result_page(
-    result: ResultFile, codes: Codes | None = None, history: Sequence[Series] = (), steps: Sequence[SeriesStep] = ()
+    result: ResultFile,
+    codes: Codes | None = None,
+    history: Sequence[Series] = (),
+    steps: Sequence[SeriesStep] = (),
+    since: Since | None = None,
 ) -> str:
-    """The page of a result file. ``history`` are series to draw, ``steps`` their steps. Raises `PlotsMissing`."""
+    """The page of a result file. ``history`` are series to draw, ``steps`` their steps; ``since`` are the changes since
+    an earlier result. Raises `PlotsMissing`."""
     where = str(result.machine_info.get("gpu", result.backend))
     body = [
         _header(f"Benchmarks on {where}", f"{result.datetime}, ptxmotion {result.version}{_commit(result)}"),
         '<main id="main">',
-        *_summary(result),
-        *_table(result),
+        *changes_since(since, result),
+        *summary(result),
+        *attention(result),
+        *table(result),
         *_programs(result, codes or {}),
         *_history(history, steps),
         *_machine(result),
@@ -108,92 +116,15 @@ def _details(title: str, body: Sequence[str], *, id: str = "", label: str = "", 
     return [f'{head}<div class="body">', *body, "</div></details>"]
 
 
-def _verdict(word: str) -> str:
-    return f'<span class="v v-{escape(word)}">{escape(word)}</span>'
-
-
-# --- the summary and the table
-
-
-def _summary(result: ResultFile) -> Iterator[str]:
-    yield '<h2>Summary</h2><ul class="chips">'
-    for word, count in result.summary.counts.items():
-        yield f"<li>{_verdict(word)} {count}</li>"
-    failed = sum(bool(each.error) for each in result.benchmarks)
-    if failed:
-        yield f'<li><span class="v v-MISMATCH">error</span> {failed}</li>'
-    yield "</ul>"
-    if not result.complete:
-        yield "<p><strong>This run was interrupted: benchmarks are missing.</strong></p>"
-    if result.control.aa_verdict == "NONE":
-        yield (
-            "<p>Nothing was timed: noise-free figures decide the verdicts. An estimated time is not measured; it is "
-            f"the change of the cycles by {MODEL}.</p>"
-        )
-    else:
-        means = ", ".join(f"{name} {mean:.3f}" for name, mean in result.summary.geomean_by_candidate.items())
-        yield f"<p>Compared with itself, the baseline is {_verdict(result.control.aa_verdict)}."
-        yield f" Geometric means of the speedups: {escape(means)}.</p>" if means else "</p>"
-
-
-def _table(result: ResultFile) -> Iterator[str]:
-    timed = result.control.aa_verdict != "NONE"
-    names = ["program", "variant", "verdict", "speedup" if timed else "estimated time", "what differs"]
-    yield '<h2>Results</h2><div class="controls" hidden>'
-    yield '<label>Filter<input id="filter" type="search" autocomplete="off"></label>'
-    words = "".join(f"<option>{escape(word)}</option>" for word in result.summary.counts)
-    yield f'<label>Verdict<select id="verdict"><option value="">all</option>{words}</select></label>'
-    yield '<span id="shown" class="soft" role="status"></span></div>'
-    yield '<div class="scroll" tabindex="0"><table id="results" class="rows"><thead><tr>'
-    yield "".join(f'<th scope="col"><button type="button">{name}</button></th>' for name in names)
-    yield "</tr></thead><tbody>"
-    for benchmark in result.benchmarks:
-        link = f'<a href="#{_anchor(benchmark)}">{escape(benchmark.fullname)}</a>'
-        if benchmark.error:
-            yield _row(names, [link, "", _verdict("error"), "", escape(benchmark.error.splitlines()[0])], "error", "")
-        for each in benchmark.candidates:
-            value, key = _value(each, timed)
-            why = differences(each) or each.reason
-            cells = [link, escape(each.candidate), _verdict(each.verdict), escape(value), escape(why)]
-            yield _row(names, cells, each.verdict, key)
-    yield "</tbody></table></div>"
-
-
-def _row(names: Sequence[str], cells: Sequence[str], verdict: str, key: str) -> str:
-    made = [
-        f'<td data-name="{name}"' + (f' class="n" data-key="{key}"' if column == 3 else "") + f">{cell}</td>"
-        for column, (name, cell) in enumerate(zip(names, cells, strict=True))
-    ]
-    return f'<tr data-verdict="{escape(verdict)}">{"".join(made)}</tr>'
-
-
-def _value(each: ComparisonResult, timed: bool) -> tuple[str, str]:
-    """The value of the fourth column, and the number that it is sorted by."""
-    if not timed:
-        found = each.estimate
-        key = "" if found is None else f"{found.candidate_cycles / found.baseline_cycles:.9g}"
-        return estimate_text(each), key
-    if each.speedup is None:
-        return "", ""
-    # Identical code is not timed.
-    ci = None if each.verdict == "IDENTICAL" else each.ci
-    interval = "" if ci is None else f" ({ci[0]:.3f} to {ci[1]:.3f})"
-    return f"{each.speedup:.3f}{interval}", f"{each.speedup:.9g}"
-
-
-def _anchor(benchmark: BenchmarkResult) -> str:
-    return escape("p-" + "".join(c if c.isalnum() or c in "-_" else f"-{ord(c):x}-" for c in benchmark.fullname))
-
-
 # --- the programs
 
 
 def _programs(result: ResultFile, codes: Codes) -> Iterator[str]:
     yield "<h2>Programs</h2>"
     for benchmark in result.benchmarks:
-        words = _verdicts(benchmark) or _verdict("error")
+        words = _verdicts(benchmark) or verdict("error")
         body = list(_program(result, benchmark, codes))
-        yield from _details(f"{benchmark.fullname} ", body, id=_anchor(benchmark), label=words)
+        yield from _details(f"{benchmark.fullname} ", body, id=anchor(benchmark.fullname), label=words)
 
 
 def _verdicts(benchmark: BenchmarkResult) -> str:
@@ -201,7 +132,7 @@ def _verdicts(benchmark: BenchmarkResult) -> str:
     variants: dict[str, list[str]] = {}
     for each in benchmark.candidates:
         variants.setdefault(each.verdict, []).append(each.candidate)
-    parts = [f"{_verdict(word)} {escape(', '.join(names))}" for word, names in variants.items()]
+    parts = [f"{verdict(word)} {escape(', '.join(names))}" for word, names in variants.items()]
     return "; ".join(parts)
 
 
@@ -216,7 +147,7 @@ def _program(result: ResultFile, benchmark: BenchmarkResult, codes: Codes) -> It
         if arm.role == "baseline" and (rate := throughput_text(result, benchmark, arm)):
             yield f"<p>{escape(arm.id)}, the baseline: {escape(rate)}</p>"
     for each in benchmark.candidates:
-        yield f"<h3>{escape(each.candidate)}: {_verdict(each.verdict)}</h3><p>{escape(each.reason)}</p>"
+        yield f"<h3>{escape(each.candidate)}: {verdict(each.verdict)}</h3><p>{escape(each.reason)}</p>"
         if rate := throughput_text(result, benchmark, benchmark.arm(each.candidate)):
             yield f"<p>{escape(rate)}</p>"
         if each.figures:
@@ -273,7 +204,7 @@ def _figures(figures: Sequence[FigureResult]) -> Iterator[str]:
     for each in figures:
         numbers = [number_text(each.before), number_text(each.after)]
         change = percent_text(each.before, each.after)
-        cells = [escape(_label(each)), *numbers, escape(each.unit), change, _verdict(each.verdict)]
+        cells = [escape(_label(each)), *numbers, escape(each.unit), change, verdict(each.verdict)]
         made = zip(names, cells, classes, strict=True)
         yield "<tr>" + "".join(f'<td class="{c}" data-name="{n}">{cell}</td>' for n, cell, c in made) + "</tr>"
     yield "</tbody></table></div>"

@@ -236,11 +236,13 @@ def find(name: str) -> Benchmark:
 
 
 def similar_program(name: str) -> str:
-    """The text of a message that follows an unknown ``name``: a similar name, and all names."""
+    """The text of a message that follows an unknown ``name``: a similar name, and how to list all names."""
     every = list(benchmarks())
-    # Suites begin many names, so only what follows a suite is compared.
-    similar = did_you_mean(name.rpartition("/")[2], [*(each.name for each in every), *suites()])
-    return f"{similar}; there are {', '.join(each.fullname for each in every)}"
+    # Suites begin many names, so what follows a suite is compared first.
+    short = name.rpartition("/")[2]
+    alike = [each.fullname for each in every if did_you_mean(short, [each.name])]
+    best = did_you_mean(name, alike) or did_you_mean(short, [*(each.name for each in every), *suites()])
+    return f"{best}; there are the suites {', '.join(suites())}, whose programs `ptxmotion bench list` prints"
 
 
 class NoBenchmark(DslError):

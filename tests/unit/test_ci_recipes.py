@@ -124,7 +124,8 @@ def test_the_action_finds_a_planted_regression(shell: Shell) -> None:
         "**Failed**: " in summary
         and "| **worse** | mine/scale:(all 2 variants):emulated:global_load_sectors" in summary
     )
-    assert (shell.folder / "ptxmotion-results" / "report.html").is_file()
+    page = (shell.folder / "ptxmotion-results" / "report.html").read_text()
+    assert "Since the baseline" in page and "global load sectors" in page and "+700.0 %" in page
     assert (shell.folder / "ptxmotion-results" / "comment.md").read_text() == summary
 
 

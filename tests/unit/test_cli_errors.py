@@ -93,6 +93,16 @@ def test_cuda_is_not_ptx(verb: str, tmp_path: Path, capfd: pytest.CaptureFixture
     path.write_text("__global__ void k() {}\n")
     assert main([verb, str(path)]) == 3
     assert capfd.readouterr().err == f"{path}: error: this is CUDA C++, not PTX: compile it with nvcc -ptx first\n"
+    if verb == "verify":
+        assert main(["diff", str(path), str(path)]) == 3
+        assert "this is CUDA C++, not PTX" in capfd.readouterr().err
+
+
+def test_python_is_not_ptx(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "k.py"
+    path.write_text("import numpy\n")
+    assert main(["emulate", str(path)]) == 3
+    assert f"this is Python, not PTX: `ptxmotion bench run {path}`" in capfd.readouterr().err
 
 
 def test_missing_and_unreadable_paths(tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,14 @@ def test_a_run_bears_out_what_it_says(result: ResultFile) -> None:
     jsonschema.validate(to_json(slimmed(result)), schema())
 
 
+def test_results_of_other_sizes_are_not_compared(result: ResultFile) -> None:
+    after = copy.deepcopy(result)
+    after.benchmarks[1].params = {"size": "full", "n": 3}
+    found = [each for each in compare_results(result, after) if each.subject.startswith("suite/b")]
+    assert [(each.kind, each.subject) for each in found] == [("missing", "suite/b")]
+    assert "it ran with size=full n=3, and before with " in str(found[0])
+
+
 def _set(path: str, value: Any) -> Callable[[ResultFile], None]:
     def change(result: ResultFile) -> None:
         target: Any = result

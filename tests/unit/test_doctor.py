@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import types
 from importlib import metadata
@@ -53,6 +54,48 @@ def test_no_compiler_is_a_note_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NVCC_CCBIN", "no-such-compiler")
     check = by_name()["host compiler"]
     assert (check.ok, check.needed) == (False, False)
+
+
+def test_a_compiler_that_nvcc_refuses_is_reported_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    compiler = tmp_path / "g++-99"
+    message = "host_config.h:137:2: error: unsupported GNU version! later than 15"
+    compiler.write_text(f"#!/bin/sh\necho '{message}' >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("NVCC_CCBIN", str(compiler))
+    check = by_name()["host compiler"]
+    assert (check.ok, check.needed) == (False, False)
+    assert check.detail == f"{compiler}: nvcc cannot compile with it: unsupported GNU version! later than 15"
+    assert "NVCC_CCBIN" in check.fix
+
+
+def test_a_misspelled_variable_of_the_environment_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PTXMOTION_FLAG", "-O3")
+    monkeypatch.setenv("PTXMOTION_LOG", "builds.json")
+    found = {each.detail: each for each in doctor.collect() if each.name == "environment"}
+    wrong = found["PTXMOTION_FLAG has no meaning (did you mean 'PTXMOTION_FLAGS'?)"]
+    assert (wrong.ok, wrong.needed) == (False, False)
+    assert found["PTXMOTION_LOG=builds.json"].ok
+
+
+def test_every_variable_that_the_sources_read_is_known() -> None:
+    root = Path(__file__).parents[2]
+    reads = re.compile(r"(?:getenv\(|environ\.get\(|environ\[)\s*\"(PTXMOTION_[A-Z]+)\"")
+    folders = [path for path in root.iterdir() if path.is_dir() and (path / "__init__.py").exists()]
+    files = [each for path in folders for ending in ("*.py", "*.c") for each in path.rglob(ending)]
+    texts = [each.read_text() for each in [*files, *root.glob("*.py")]]
+    found = {name for text in texts for name in reads.findall(text)}
+    # `run` sets this one for the program that it starts.
+    assert found >= {"PTXMOTION_CACHE", "PTXMOTION_LAUNCH"} and found - {"PTXMOTION_RUN"} <= set(doctor.VARIABLES)
+
+
+def test_the_compiler_is_tried_only_where_there_is_nvcc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> toolchain.Tool:
+        raise toolchain.ToolMissing(name, "nowhere", "pip install")
+
+    monkeypatch.setattr(doctor, "find_tool", missing)
+    assert by_name()["host compiler"].ok
 
 
 @pytest.mark.parametrize("error", [ImportError("no module"), OSError("half installed")])

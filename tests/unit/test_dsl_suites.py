@@ -47,8 +47,12 @@ def test_every_program_is_found_and_described() -> None:
         assert benchmark.kernels and benchmark.stresses and benchmark.description
         assert set(benchmark.sizes) == set(SIZES)
     assert find("pathfinder") is find("rodinia/pathfinder") is pathfinder.benchmark
-    with pytest.raises(DslError, match=r"no program is called 'rodinia/none'; there are .*rodinia/pathfinder"):
+    message = r"no program is called 'rodinia/none'; there are the suites .*`ptxmotion bench list`"
+    with pytest.raises(DslError, match=message):
         find("rodinia/none")
+    for wrong, right in (("rodina/bfs", "rodinia/bfs"), ("treelogy/kmean", "treelogy/kmeans"), ("rodinai", "rodinia")):
+        with pytest.raises(DslError, match=rf"no program is called '{wrong}' \(did you mean '{right}'\?\)"):
+            find(wrong)
 
 
 def test_data_depend_on_size_and_seed_only() -> None:

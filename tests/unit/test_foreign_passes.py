@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 from ptxmotion import Policy, optimize
-from ptxmotion.transforms.passes import Pass
+from ptxmotion.transforms.passes import Pass, UnknownPass, passes_of
 from ptxmotion.transforms.pipeline import PassFailed
 
 PTX = """.version 8.0
@@ -31,6 +31,14 @@ def foreign(action: Callable[[Any], Any]) -> Pass:
             return action(kernel)
 
     return Foreign()
+
+
+def test_passes_and_names_may_be_mixed() -> None:
+    lists = (["cse", "dce"], [foreign(lambda kernel: False), "cse,dce"], ["cse", *passes_of("dce")])
+    assert {optimize(PTX, each).text for each in lists} == {optimize(PTX, "cse,dce").text}
+    assert optimize(PTX, ["cse", "dce"]).changed == ("k",)
+    with pytest.raises(UnknownPass, match="did you mean 'dce'"):
+        optimize(PTX, ["cse", "dec"])
 
 
 def raising(kernel: Any) -> bool:

@@ -19,11 +19,14 @@ from ptxmotion.harness.code_view import (
     ptx_key,
     side_by_side,
 )
+from ptxmotion.harness.compare import compare_results
 from ptxmotion.harness.history import entry_of, series_of, steps_of
 from ptxmotion.harness.page import code_page, result_page
-from ptxmotion.harness.results import ResultFile, read
+from ptxmotion.harness.page_tables import Since
+from ptxmotion.harness.results import ResultFile, read, settle
 
 PLANTED = Path(__file__).parents[1] / "results" / "h200_planted.json"
+SUITES = PLANTED.with_name("suites_full_h200.json")
 
 pytest.importorskip("matplotlib")
 
@@ -92,6 +95,42 @@ def test_an_interrupted_run_and_an_error_are_shown(timed: ResultFile) -> None:
     result.benchmarks[0].error = "it <broke>\nbadly"
     page = Page(result_page(result))
     assert "interrupted" in page.text and "it <broke>\nbadly" in page.text
+
+
+def test_what_got_slower_comes_first() -> None:
+    result = read(SUITES)
+    text = result_page(result)
+    verdicts = re.findall(r'<tr data-verdict="(\w+)"', text.partition('id="results"')[2])
+    order = ["SLOWER", "FASTER", "SAME", "IDENTICAL"]
+    assert list(dict.fromkeys(verdicts)) == order and verdicts == sorted(verdicts, key=order.index)
+    slower = text.partition("<h2>Slower variants</h2>")[2].partition("<h2>")[0]
+    assert slower.count('data-verdict="SLOWER"') == verdicts.count("SLOWER") > 0
+    assert "FASTER" not in slower and "These are slower than O3" in Page(slower).text
+    # The slowest is the first one, with the figures that differ.
+    speedups = [float(key) for key in re.findall(r'data-key="([\d.]+)"', slower)]
+    assert speedups == sorted(speedups) and "code size of needle_1 9856 → 9472" in Page(slower).text
+    assert '<a href="#results" data-verdict="SLOWER">' in text
+    result.benchmarks = [each for each in result.benchmarks if all(c.verdict != "SLOWER" for c in each.candidates)]
+    settle(result)
+    assert "No variant is slower than O3." in Page(result_page(result)).text
+
+
+def test_changes_since_a_baseline_come_before_all(timed: ResultFile) -> None:
+    before = copy.deepcopy(timed)
+    after = copy.deepcopy(timed)
+    for result, registers in ((before, 20), (after, 23)):
+        for each in result.benchmarks[0].arms:
+            each.static["scale"]["registers"] = registers
+    changes = compare_results(before, after)
+    text = result_page(after, since=Since("<base>.json", before, changes))
+    assert text.index("Since the baseline") < text.index("<h2>Summary")
+    part = text.partition("<h2>Since the baseline</h2>")[2].partition("<h2>")[0]
+    words = Page(part).text
+    assert "registers of scale" in words and "suite/a" in words and "<base>.json" in words
+    # What all variants of a program share is one row.
+    assert part.count("registers of scale") == 1
+    equal = result_page(before, since=Since("b.json", before, compare_results(before, before)))
+    assert ("No figure and no verdict differs" in equal) == (not compare_results(before, before))
 
 
 def test_trends_have_their_steps(timed: ResultFile) -> None:

@@ -94,8 +94,12 @@ def test_it_fits_every_width_in_both_themes_without_errors(
 def test_the_first_view_takes_less_than_a_second(browser: Any, page_file: Path) -> None:
     page = browser.new_page()
     page.goto(page_file.as_uri())
-    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0", timeout=5000)
-    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    # The policy of the page forbids `eval`, which `wait_for_function` uses.
+    paint = page.evaluate(
+        """new Promise((done) => new PerformanceObserver((list) => {
+             for (const each of list.getEntriesByName("first-contentful-paint")) done(each.startTime);
+           }).observe({ type: "paint", buffered: true }))"""
+    )
     assert paint <= 1000, f"{paint:.0f} ms"
     page.close()
 
@@ -123,6 +127,10 @@ def test_it_sorts_and_filters_and_opens_programs(browser: Any, page_file: Path) 
     verdict = rows.first.get_attribute("data-verdict")
     page.locator("#verdict").select_option(verdict)
     assert all(row.get_attribute("data-verdict") == verdict for row in rows.all() if row.is_visible())
+    page.locator("a[data-verdict=FASTER]").click()
+    visible = [row for row in rows.all() if row.is_visible()]
+    assert visible and all(row.get_attribute("data-verdict") == "FASTER" for row in visible)
+    assert page.locator("#verdict").input_value() == "FASTER"
     link = page.locator("#results tbody tr:not([hidden]) a").first
     target = str(link.get_attribute("href"))[1:]
     link.focus()

@@ -146,6 +146,36 @@ def test_the_documented_assertion_finds_it_in_pytest(folder: Path) -> None:
     assert run_pytest(folder, "--benchmark-disable").returncode == 0
 
 
+@pytest.mark.slow
+def test_a_regression_since_the_baseline_fails_in_pytest(tmp_path: Path) -> None:
+    """The source of the kernel changes, so each variant gets worse alike, and the assertion alone cannot see it."""
+    program, baseline = tmp_path / "mine.py", tmp_path / "baseline.json"
+    (tmp_path / "test_it.py").write_text(
+        _TEST.replace('["VARIANT.ptx"], baseline="BASELINE.ptx"', '["-O2", "cse,lcm"]')
+    )
+    options = ("--benchmark-disable", f"--kernel-baseline={baseline}")
+    write_program(program, STRIDED)
+    assert main(["bench", "run", str(program), *RUN, f"--json={baseline}"]) == 0
+    write_program(program, COALESCED)
+    better = run_pytest(tmp_path, *options)
+    assert better.returncode == 0, better.stdout
+    assert main(["bench", "run", str(program), *RUN, f"--json={baseline}"]) == 0
+    assert run_pytest(tmp_path, *options).returncode == 0
+    write_program(program, STRIDED)
+    assert run_pytest(tmp_path, "--benchmark-disable").returncode == 0
+    worse = run_pytest(tmp_path, *options)
+    assert worse.returncode == 1, worse.stdout
+    line = "worse: mine/scale:(all 2 variants):emulated:global_load_sectors 512 → 4096 sectors of 32 bytes (+700.0 %)"
+    assert f"compared with {baseline}:" in worse.stdout and line in worse.stdout
+    accepted = run_pytest(tmp_path, *options, "--kernel-threshold=.=900%")
+    assert accepted.returncode == 0, accepted.stdout
+    missing = run_pytest(tmp_path, "--benchmark-disable", f"--kernel-baseline={tmp_path / 'none.json'}")
+    assert missing.returncode == 1 and "--kernel-baseline: " in missing.stdout and "none.json" in missing.stdout
+    baseline.write_text(baseline.read_text().replace("mine/scale", "mine/else"))
+    unknown = run_pytest(tmp_path, *options)
+    assert unknown.returncode == 0 and "does not have mine/scale" in unknown.stdout
+
+
 def test_the_pages_have_the_assertion_that_is_tested() -> None:
     assertion = _TEST.splitlines()[-1].strip()
     for path in ("docs/benchmarking.md", "cli/pytest_plugin.py"):
