@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import SCHEDULERS, Figures
+from ...cost import SCHEDULERS, Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -41,7 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partitioning import Axis, axes_of, isp_node, isp_warp_node
+from .partitioning import ROWS, Axis, axes_of, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -90,8 +90,11 @@ class RegionFigures:
 
 @dataclass(frozen=True)
 class KernelFigures:
-    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy. ``code`` are the
-    figures of the machine code that most blocks execute."""
+    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy.
+
+    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class,
+    weighted by loops. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all regions.
+    """
 
     lowering: str
     regions: tuple[RegionFigures, ...]
@@ -99,6 +102,9 @@ class KernelFigures:
     registers: int
     occupancy: float
     code: Figures
+    kinds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+    rows: int = 1
+    size: int = 0
 
     @property
     def instructions(self) -> float:
@@ -166,12 +172,20 @@ def _bytes_of(node: Node[Any]) -> int:
     return sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images)
 
 
-_NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}
+_NODE_LOWERINGS: dict[str, LowerNode] = {
+    "naive": naive_node,
+    "isp": isp_node,
+    "isp_warp": isp_warp_node,
+    "isp_rows": isp_rows_node,
+}
 #: By partitioned lowering: the kernel with its body only.
 _BODIES: dict[str, LowerNode] = {
     "isp": partial(isp_node, body_only=True),
     "isp_warp": partial(isp_warp_node, body_only=True),
+    "isp_rows": partial(isp_rows_node, body_only=True),
 }
+#: By lowering: the pixels of a thread, one below the other; 1 for the others.
+_ROWS = {"isp_rows": ROWS}
 
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
@@ -200,17 +214,18 @@ def estimate(node: Node[Any], options: Options) -> Estimate | None:
     if len(names) == 1:
         return None
     nvcc = options.nvcc or compiler()
-    small = shrunk(node, options)
-    return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
+    return Estimate(node, tuple(_figures(each, node, options, nvcc) for each in names))
 
 
 def lowerings_of(node: Node[Any], options: Options) -> list[str]:
-    """The lowerings that give a node different kernels: ``naive``, and the partitioned ones if an index is checked."""
+    """The lowerings that give a node different kernels: ``naive``; the partitioned ones if an index is checked; and
+    ``isp_rows`` if some blocks are inside of the image."""
+    found = ["naive"]
     if isinstance(node, GlobalNode):
-        return ["naive"]
-    if all(bound is None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start)):
-        return ["naive"]
-    return ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
+        return found
+    if any(bound is not None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start)):
+        found += ["isp", *(["isp_warp"] if has_warps(options) else [])]
+    return [*found, *(["isp_rows"] if _has_body(node, options, ROWS) else [])]
 
 
 def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
@@ -218,22 +233,35 @@ def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> 
     return _NODE_LOWERINGS[lowering](node, name, options)
 
 
-def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
+def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
     from ...toolchain.occupancy import occupancy
     from ...toolchain.ptxas_judge import figures_of
 
+    rows = _ROWS.get(lowering, 1)
+    small = shrunk(node, options, rows)
     launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
     ptx = launch.kernel.ptx(nvcc)
     code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options):
+    if lowering in _BODIES and _has_body(small, options, rows):
         usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
     counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
-    regions = counts.regions(node, small, options, warps)
+    regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
-    return KernelFigures(lowering, regions, warps, code.registers, share.share if share else 1.0, figures)
+    occupied = share.share if share else 1.0
+    kinds = _kinds(usual)
+    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions)
+
+
+def _kinds(code: KernelCode) -> dict[str, float]:
+    """The machine instructions by class, each weighted by `cost.loop_weight`."""
+    found: dict[str, float] = {}
+    for depth, kinds in enumerate(code.by_depth):
+        for kind, count in kinds.items():
+            found[kind] = found.get(kind, 0.0) + count * loop_weight(depth)
+    return found
 
 
 def _machine_code(ptx: str) -> KernelCode:
@@ -245,9 +273,9 @@ def _machine_code(ptx: str) -> KernelCode:
     return code
 
 
-def _has_body(node: Node[Any], options: Options) -> bool:
+def _has_body(node: Node[Any], options: Options, rows: int = 1) -> bool:
     """Whether some blocks check nothing."""
-    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options))
+    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options, rows))
 
 
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
@@ -344,10 +372,13 @@ class _Counts:
         #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
         self._sums: dict[tuple[int, int], Counter[str]] = {}
 
-    def regions(self, node: Node[Any], small: Node[Any], options: Options, warps: int) -> tuple[RegionFigures, ...]:
-        """The figures of the regions of ``node``, by the counts of the smaller node."""
+    def regions(
+        self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
+    ) -> tuple[RegionFigures, ...]:
+        """The figures of the regions of ``node``, by the counts of the smaller node. ``pixels`` are those of a
+        thread."""
         found: list[RegionFigures] = []
-        (columns, rows), (few_columns, few_rows) = _parts(node, options), _parts(small, options)
+        (columns, rows), (few_columns, few_rows) = _parts(node, options, pixels), _parts(small, options, pixels)
         for row, few_row in zip(rows, few_rows, strict=True):
             for column, few_column in zip(columns, few_columns, strict=True):
                 run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
@@ -403,8 +434,8 @@ class _Part:
     stop: int
 
 
-def _parts(node: Node[Any], options: Options) -> tuple[list[_Part], list[_Part]]:
-    x, y = axes_of(node, options)
+def _parts(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[_Part], list[_Part]]:
+    x, y = axes_of(node, options, rows)
     return _parts_of_axis(x), _parts_of_axis(y)
 
 
@@ -420,13 +451,14 @@ def _parts_of_axis(axis: Axis) -> list[_Part]:
 # --- a smaller image with the same regions ------------------------------------------------------------------------
 
 
-def shrunk(node: Node[Any], options: Options) -> Node[Any]:
+def shrunk(node: Node[Any], options: Options, rows: int = 1) -> Node[Any]:
     """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
-    at the edges stay the same."""
-    columns, rows = _parts(node, options)
-    left_out = [_left_out(node, axis, parts) for axis, parts in ((0, columns), (1, rows))]
+    at the edges stay the same. ``rows`` are the pixels of a thread."""
+    across, down = _parts(node, options, rows)
+    left_out = [_left_out(node, axis, parts) for axis, parts in ((0, across), (1, down))]
+    tile = options.block[0], options.block[1] * rows
     while True:
-        small = _without(node, [count * threads for count, threads in zip(left_out, options.block, strict=True)])
+        small = _without(node, [count * pixels for count, pixels in zip(left_out, tile, strict=True)])
         # In an image that is much smaller than what is read, other maps of indices would be needed.
         if small is not None and (not any(left_out) or _checks(small, options) == _checks(node, options)):
             return small
