@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,11 @@ class RandomFilter:
     blocks: tuple[tuple[int, int], ...]
     sizes: tuple[tuple[int, int], ...]
 
+    @property
+    def reads(self) -> int:
+        """The pixels of the window."""
+        return len(list(self.offsets))
+
     def graph(self, width: int, height: int) -> Graph:
         """The graph for a size of the image."""
         operator = operator_from_text(self.text, {**_NAMES, "WINDOW": self.offsets}, self.offsets)
@@ -54,6 +60,17 @@ def random_filters(seed: int, count: int) -> list[RandomFilter]:
     """Filters that differ for each seed."""
     rng = random.Random(seed)
     return [_filter(rng, f"random{seed}_{number}") for number in range(count)]
+
+
+@cache
+def _of_seed(seed: int, number: int) -> RandomFilter:
+    return random_filters(seed, number + 1)[number]
+
+
+def random_filter(name: str) -> RandomFilter:
+    """The filter with this name, such as ``random7_12``."""
+    seed, _, number = name.removeprefix("random").partition("_")
+    return _of_seed(int(seed), int(number))
 
 
 def _filter(rng: random.Random, name: str) -> RandomFilter:
