@@ -459,7 +459,11 @@ def _slower(runs: Sequence[Lines]) -> None:
 
 def _gains(runs: Sequence[Lines]) -> None:
     """Geometric means of each program over naive, and the share of the shortest time for its bytes."""
-    print("| program | isp | isp_warp | isp_rows | isp+m: " + " | ".join((*BOUNDARIES, "all")) + " | least | most | bytes |")
+    print(
+        "| program | isp | isp_warp | isp_rows | isp+m: "
+        + " | ".join((*BOUNDARIES, "all"))
+        + " | least | most | bytes |"
+    )
     print("| --- | --- | --- | --- | " + "--- | " * (len(BOUNDARIES) + 4))
     names = list(dict.fromkeys(key[0] for lines in runs for key in lines.programs))
     for program in sorted(names, key=lambda name: PROGRAMS.index(name) if name in PROGRAMS else len(PROGRAMS)):

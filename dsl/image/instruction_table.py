@@ -21,12 +21,16 @@ __all__ = ["instruction_table"]
 
 
 def instruction_table(node: Node[Any], lowering: str, options: Options) -> list[str]:
-    """The table of a node for ``isp`` or ``isp_warp``, as lines of text. Raises what compiling and emulating raise."""
+    """The table of a node for ``isp``, ``isp_warp`` or ``isp_rows``, as lines of text. Raises what compiling and
+    emulating raise."""
     found = estimate(node, options)
-    if found is None:
-        return [f"{node.name}: no index is checked"]
-    chosen = next((each for each in found.kernels if each.lowering == lowering), None)
-    if chosen is None:
+    made = {each.lowering: each for each in found.kernels} if found is not None else {}
+    chosen = made.get(lowering)
+    if found is None or chosen is None:
+        if lowering == "isp_rows":
+            return [f"{node.name}: no block of isp_rows is inside of the image"]
+        if "isp" not in made:
+            return [f"{node.name}: no index is checked"]
         return [f"{node.name}: {lowering} is isp for blocks of {options.block[0]} threads along x"]
     columns: dict[str, Mapping[str, float]] = {}
     if (kernel := unchecked(node, options)) is not None:

@@ -9,11 +9,11 @@ this gives the instructions of both kernels, N_naive and N_ISP. The gain is
 
 with the theoretical occupancy O that follows from the registers that ptxas needs.
 
-PTX does not show what ptxas makes of it. So the share of G that comes from the body, where most blocks are, is replaced
-by the ratio of the weighted machine instructions of both kernels (`Estimate.expected`). For the partitioned kernel,
-these are the body and the tests in front of it. The kernel is partitioned if this gain is above 1, with one exception.
-The tests between regions come before the first load, so a warp alone may take longer although it executes less. A
-kernel that waits for its loads is then not partitioned. `WAITS` says when it does.
+PTX does not show what ptxas makes of it, and a kernel that executes less may wait for something else. So the decision
+is by an estimate of the time (`partition_time`), from the machine instructions of the body and the number of blocks.
+Blocks at an edge execute more: a region whose PTX is as long as that of the naive kernel has its machine instructions,
+and one in between a share of them. A kernel other than the naive one is chosen if the estimate is shorter by more than
+`UNCERTAIN`.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import SCHEDULERS, Figures, loop_weight
+from ...cost import Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -41,6 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
+from .partition_time import Work, seconds
 from .partitioning import ROWS, Axis, axes_of, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
@@ -62,12 +63,10 @@ __all__ = [
 ]
 
 
-#: The bytes of the second-level cache of an H200. An image that is larger comes from memory.
-CACHE = 50 << 20
-#: A kernel waits for its loads if the latencies of a warp are at least this share of the work of all warps of its
-#: scheduler; by whether its images fit into the cache. The numbers come from times on an H200
-#: (docs/experiments/image-kernels.md). The latencies of the figures are those of a load from memory without other load.
-WAITS = {True: 0.65, False: 0.4}
+#: Two estimates that differ by less than this share are not told apart, and the naive kernel is taken.
+UNCERTAIN = 0.02
+#: The most that a region executes, as a multiple of the naive kernel.
+MOST_OF_NAIVE = 1.5
 
 
 @dataclass(frozen=True)
@@ -124,29 +123,57 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
-    def expected(self, kernel: KernelFigures) -> float:
-        """The gain by which the model decides: G with the machine instructions of the body in place of PTX."""
+    def seconds(self, kernel: KernelFigures) -> float:
+        """The estimated time of a kernel."""
+        node = self.node
+        return seconds(
+            Work(
+                blocks=sum(each.blocks for each in kernel.regions),
+                warps=kernel.warps,
+                resident=max(1, int(kernel.code.warps // kernel.warps)),
+                rows=kernel.rows,
+                kinds=kernel.kinds,
+                more=self._more(kernel),
+                is_partitioned=kernel is not self.kernels[0],
+                pixels=int(node.width) * int(node.height),
+                moved=_bytes_of(node),
+                pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
+            )
+        )
+
+    def _more(self, kernel: KernelFigures) -> float:
+        """How many times the machine instructions of its body an average warp of a kernel executes."""
         naive = self.kernels[0]
-        bodies = [next((r.instructions for r in each.regions if r.name == "body"), 0.0) for each in (naive, kernel)]
-        if not all(bodies):
-            return self.gain(kernel)
-        return self.gain(kernel) * (naive.code.weight / kernel.code.weight) / (bodies[0] / bodies[1])
+        body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
+        # A naive kernel is the same in all regions. Without a body, the figures are those of all regions.
+        if kernel is naive or not body:
+            return 1.0
+        blocks = sum(each.blocks for each in naive.regions)
+        whole = kernel.rows * sum(each.blocks * each.instructions for each in naive.regions) / blocks
+        longer = kernel.rows * naive.code.weight / kernel.code.weight - 1
+        if whole <= body or longer <= 0:
+            return 1.0
+        shares = [
+            each.blocks * min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE)
+            for each in kernel.regions
+        ]
+        return 1 + longer * sum(shares) / sum(each.blocks for each in kernel.regions)
+
+    def expected(self, kernel: KernelFigures) -> float:
+        """The expected speedup over the naive kernel, by which the model decides."""
+        return self.seconds(self.kernels[0]) / self.seconds(kernel)
 
     def worse(self, kernel: KernelFigures) -> str:
-        """Why a partitioned kernel is not expected to be faster; empty if it is."""
-        naive = self.kernels[0]
-        if self.expected(kernel) <= 1:
-            return f"the machine code of the body gives a gain of {self.expected(kernel):.3f}"
-        warps = naive.code.warps / SCHEDULERS
-        is_cached = _bytes_of(self.node) <= CACHE
-        if naive.code.cycles < kernel.code.cycles and naive.code.waits(warps, WAITS[is_cached]):
-            cycles = f"{kernel.code.cycles:.0f} cycles of one warp alone instead of {naive.code.cycles:.0f}"
-            return f"{cycles}, and the kernel waits for its loads"
-        return ""
+        """Why a kernel is not expected to be faster than the naive one; empty if it is."""
+        gain = self.expected(kernel)
+        if gain > 1 + UNCERTAIN:
+            return ""
+        estimates = f"{self.seconds(kernel) * 1e6:.2f} us instead of {self.seconds(self.kernels[0]) * 1e6:.2f}"
+        return f"the estimate is {estimates}; it must be shorter by {UNCERTAIN:.0%}"
 
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the largest gain among those that are expected to be faster; otherwise the naive one."""
+        """The kernel with the shortest estimate among those that are expected to be faster; otherwise the naive one."""
         naive, *others = self.kernels
         return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
 
@@ -158,7 +185,7 @@ class Estimate:
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
                 f"occupancy {each.occupancy:.0%}, {each.code.cycles:.0f} cycles of one warp, "
-                f"gain {self.gain(each):.3f}, with machine code {self.expected(each):.3f} "
+                f"gain {self.gain(each):.3f}, estimated {self.seconds(each) * 1e6:.2f} us "
                 f"(blocks x instructions of a warp: {counts})"
             )
             if each is not self.kernels[0] and (reason := self.worse(each)):
