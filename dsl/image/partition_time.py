@@ -49,9 +49,12 @@ OVERLAP_OF_WORK, OVERLAP = 2.7, 6.7
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a kernel does. ``kinds`` are the machine instructions of a warp by class, and ``more`` is the factor by which
-    an average warp executes more than this. ``resident`` are the blocks that a multiprocessor holds at a time.
-    ``rows`` are the pixels of a thread, and ``pixel_bytes`` those of the narrowest pixel that is read."""
+    """What a kernel does.
+
+    ``kinds`` are the machine instructions of a warp by class, and ``more`` is the factor by which an average warp
+    executes more than this. ``resident`` are the blocks that a multiprocessor holds at a time. ``rows`` are the pixels
+    of a thread, and ``pixel_bytes`` the bytes of the narrowest pixel that is read.
+    """
 
     blocks: int
     warps: int
