@@ -151,7 +151,7 @@ def _add_number(parser: argparse.ArgumentParser) -> None:
 def _pair(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 512x512")
+        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers from 1 on, such as 512x512")
     return int(found[1]), int(found[2])
 
 

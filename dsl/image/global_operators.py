@@ -110,8 +110,8 @@ class Reduction(GlobalOperator):
     ``commutative`` to False: pixels are then combined row by row, from left to right. ``identity`` is a number, or a
     device function ``() -> value`` for values that are structs; combined with it, a value stays as it is. ``lift`` is a
     device function ``(pixel) -> value``; without it, a pixel is converted to a value. ``finish`` is a device function
-    ``(value, pixels: i64) -> result``. ``pairs`` is for the smallest or largest of integers of 8 or 16 bits: the function
-    of the kernel language that compares two pairs of 16 bits.
+    ``(value, pixels: i64) -> result``. ``pairs`` is for the smallest or largest of integers of 8 or 16 bits: the
+    function of the kernel language that compares two pairs of 16 bits.
     """
 
     def __init__(

@@ -34,10 +34,17 @@ def instruction_table(node: Node[Any], lowering: str, options: Options) -> list[
         return [f"{node.name}: {lowering} is isp for blocks of {options.block[0]} threads along x"]
     columns: dict[str, Mapping[str, float]] = {}
     if (kernel := unchecked(node, options)) is not None:
-        columns["kernel"] = kernel.opcodes
+        columns["kernel"] = _times(kernel.opcodes, chosen.rows)
     columns |= {region.name: region.opcodes for region in chosen.regions}
-    columns["naive"] = _average(found.kernels[0])
-    return [f"{node.name}: instructions of a warp of {lowering} by region, and of naive", *_lines(columns)]
+    columns["naive"] = _times(_average(found.kernels[0]), chosen.rows)
+    title = f"{node.name}: instructions of a warp of {lowering} by region, and of naive"
+    if chosen.rows > 1:
+        title += f"; a thread of {lowering} computes {chosen.rows} pixels, and kernel and naive are for as many"
+    return [title, *_lines(columns)]
+
+
+def _times(opcodes: Mapping[str, float], factor: int) -> dict[str, float]:
+    return {name: factor * count for name, count in opcodes.items()}
 
 
 def _average(kernel: KernelFigures) -> dict[str, float]:

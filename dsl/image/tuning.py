@@ -2,9 +2,9 @@
 
 A node has the kernels that the model `isp+m` compares: naive, partitioned by blocks, partitioned by warps, and with
 several pixels of a thread. All of them are timed on the GPU. The fastest is chosen; another one than the naive one only
-if it is faster by more than `LEAST_GAIN`. Times are kept in one file, ``image-times.json`` in the cache folder, with the
-machine and the date. They are used again only on a machine with the same name and driver, for the same PTX, sizes and
-blocks. Without a cache folder, nothing is kept.
+if it is faster by more than `LEAST_GAIN`. Times are kept in one file, ``image-times.json`` in the cache folder, with
+the machine and the date. They are used again only on a machine with the same name and driver, for the same PTX, sizes
+and blocks. Without a cache folder, nothing is kept.
 
 Refuses: with `MachineMissing`, a machine without a GPU; with `DslError`, a file that is broken.
 """

@@ -301,4 +301,9 @@ def test_the_table_has_a_column_for_each_region_and_sums() -> None:
     # The body switches and does not check; a corner checks two edges.
     assert 0 < more["body"] < more["tl"] and 0 < more["t"] < more["tl"]
     assert instruction_table(other, "isp", options) == ["double: no index is checked"]
+    # The table of kernels with four pixels of a thread has the columns of other kernels four times.
+    title, head, *rows = instruction_table(node, "isp_rows", options)
+    assert title.endswith("computes 4 pixels, and kernel and naive are for as many")
+    last = dict(zip(head.split(), (float(cell) for cell in rows[-2].split()[1:]), strict=True))
+    assert last["naive"] == pytest.approx(4 * totals["naive"], abs=4) and last["body"] < last["kernel"]
     assert "isp for blocks of 32 threads" in instruction_table(node, "isp_warp", replace(options, block=(32, 2)))[0]
