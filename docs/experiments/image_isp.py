@@ -78,26 +78,29 @@ def tasks_of(programs: Sequence[str], *, is_unseen: bool) -> list[Task]:
 
 
 def random_tasks(seed: int, count: int) -> list[Task]:
-    """The parts for random filters. Large windows are first."""
+    """The parts for random filters."""
     from image_random_filters import random_filters
 
-    found = sorted(random_filters(seed, count), key=lambda each: -each.reads)
+    found = random_filters(seed, count)
     return [(each.name, each.boundary, block, each.sizes) for each in found for block in each.blocks]
 
 
 def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> None:
     """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
-    begun after ``seconds``."""
+    begun after ``seconds``. Parts that are in `runs.json` are not built again."""
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    runs: list[Any] = []
-    left_out = 0
+    kept = folder / "runs.json"
+    runs: list[Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    known = {(run["program"], run["boundary"], tuple(run["block"])) for run in runs}
+    has_ended = False
     with process_pool(jobs) as pool:
-        pending = {pool.submit(_built, *task): task for task in tasks}
+        pending = {pool.submit(_built, *task): task for task in tasks if task[:3] not in known}
         for done in as_completed(pending):
             if done.cancelled():
                 continue
-            if time.monotonic() - started > seconds and not left_out:
+            if time.monotonic() - started > seconds and not has_ended:
+                has_ended = True
                 left_out = sum(each.cancel() for each in pending)
                 print(f"the time has ended: {left_out} parts are left out")
             made, cubins = done.result()
@@ -107,7 +110,7 @@ def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> Non
             name, boundary, block, _ = pending[done]
             print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block}", flush=True)
     runs.sort(key=lambda run: (run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]))
-    (folder / "runs.json").write_text(json.dumps(runs, indent=0), encoding="utf-8")
+    kept.write_text(json.dumps(runs, indent=0), encoding="utf-8")
 
 
 def _graphs(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:

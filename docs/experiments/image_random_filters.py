@@ -18,7 +18,7 @@ from ptxmotion.dsl.image.operators import InputImage
 #: Sides of windows. Three quarters of the windows are squares.
 SIDES = (3, 3, 3, 5, 5, 7, 9, 11, 13, 15)
 #: Pixels that a window may have at most: larger ones take long to compile.
-MOST = 169
+MOST = 121
 BOUNDARIES = {
     "clamp": Boundary.CLAMP,
     "mirror": Boundary.MIRROR,
@@ -43,11 +43,6 @@ class RandomFilter:
     boundary: str
     blocks: tuple[tuple[int, int], ...]
     sizes: tuple[tuple[int, int], ...]
-
-    @property
-    def reads(self) -> int:
-        """The pixels of the window."""
-        return len(list(self.offsets))
 
     def graph(self, width: int, height: int) -> Graph:
         """The graph for a size of the image."""

@@ -8,10 +8,8 @@ A kernel cannot be faster than the slowest of these:
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
   so such kernels reach about half of the bandwidth of a copy.
 
-The work of instructions and loads overlaps in part, so they are joined by a norm and not by a maximum, and so is this
-with the rest. To this come the time of a launch and, for a partitioned kernel with more blocks than run at a time, that
-of the last row of blocks: its regions begin late, and no block has fetched their code before. That is a constant time,
-which is why a partitioned kernel is slower where start or memory bounds both kernels.
+They overlap, but not fully, so they are joined by a norm and not by a maximum. To this comes the time of a launch and,
+for a partitioned kernel with more blocks than run at a time, a constant time.
 
 The numbers are those of an NVIDIA H200. docs/experiments/image-kernels.md says how they were measured and how often the
 estimate is right.
@@ -30,21 +28,21 @@ MULTIPROCESSORS = 132
 #: Cycles in a second.
 CLOCK = 1.98e9
 #: Seconds of a kernel of a CUDA graph besides everything else, and of the start of a block.
-KERNEL, BLOCK = 1.17e-6, 0.611e-9
-#: Seconds until the last row of blocks has fetched the code of its regions.
-LAST_REGIONS = 0.075e-6
+KERNEL, BLOCK = 1.147e-6, 0.603e-9
+#: Seconds that a partitioned kernel takes longer if not all blocks run at a time.
+REGIONS = 0.086e-6
 #: Issue slots of a scheduler for a machine instruction, by class (`toolchain/machine_ops.py`), and for the others.
-SLOTS = {"wide": 3.65, "integer": 1.26, "fp32": 1.18, "special": 8.0, "conversion": 2.0, "load_global": 1.06}
-OTHER_SLOTS = 1.06
+SLOTS = {"wide": 3.25, "integer": 1.27, "fp32": 1.4, "special": 8.0, "conversion": 2.0}
+OTHER_SLOTS = 1.43
 #: Cycles of a multiprocessor for an access of a warp to global memory: pixels of at least 4 bytes, and narrower ones.
-ACCESS, NARROW_ACCESS = 1.38, 1.78
-#: Seconds for a pixel from memory with one pixel for each thread, and with several; the share by which regions make it
-#: longer.
-MEMORY, MEMORY_OF_ROWS, MEMORY_OF_REGIONS = 3.7e-12, 2.2e-12, 0.06
+ACCESS, NARROW_ACCESS = 1.42, 1.89
+#: Bytes per second of a copy. With one pixel for each thread, few bytes are in flight: then a pixel from memory takes at
+#: least these seconds, and longer by this share if tests come before the first load.
+COPY, LONE_PIXEL, TESTS_FIRST = 4.0e12, 3.58e-12, 0.075
 #: Images of fewer bytes stay in the cache; those of more than the second number all come from memory.
 CACHED, NOT_CACHED = 34e6, 46e6
-#: The powers of the norms that join issue with loads, and the result with start and memory.
-OVERLAP_OF_WORK, OVERLAP = 2.7, 6.7
+#: The power of the norm that joins times that overlap.
+OVERLAP = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +74,14 @@ def seconds(work: Work) -> float:
     issue = warps * slots / SCHEDULERS / CLOCK
     loads = warps * accesses * (ACCESS if work.pixel_bytes >= 4 else NARROW_ACCESS) / CLOCK
     from_memory = min(max((work.moved - CACHED) / (NOT_CACHED - CACHED), 0.0), 1.0)
-    pixel = MEMORY if work.rows == 1 else MEMORY_OF_ROWS
-    memory = from_memory * work.pixels * pixel * (1 + MEMORY_OF_REGIONS * work.is_partitioned)
-    is_late = work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS
-    start = work.blocks * BLOCK
-    return KERNEL + is_late * LAST_REGIONS + _norm((start, _norm((issue, loads), OVERLAP_OF_WORK), memory), OVERLAP)
+    memory = from_memory * work.moved / COPY
+    if work.rows == 1:
+        lone = work.pixels * LONE_PIXEL * (1 + TESTS_FIRST * work.is_partitioned)
+        memory = max(memory, from_memory * lone)
+    late = REGIONS if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS else 0.0
+    return KERNEL + late + _norm(work.blocks * BLOCK, issue, loads, memory)
 
 
-def _norm(values: tuple[float, ...], power: float) -> float:
+def _norm(*values: float) -> float:
     largest = max(values)
-    return largest * sum((value / largest) ** power for value in values) ** (1 / power) if largest else 0.0
+    return largest * sum((value / largest) ** OVERLAP for value in values) ** (1 / OVERLAP) if largest else 0.0
