@@ -82,7 +82,11 @@ def random_tasks(seed: int, count: int) -> list[Task]:
     from image_random_filters import random_filters
 
     found = random_filters(seed, count)
-    return [(each.name, each.boundary, block, each.sizes) for each in found for block in each.blocks]
+    return [
+        (each.name, each.boundary, block, each.sizes[number :: len(each.blocks)])
+        for each in found
+        for number, block in enumerate(each.blocks)
+    ]
 
 
 def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> None:

@@ -36,8 +36,8 @@ SLOTS = {"wide": 3.25, "integer": 1.27, "fp32": 1.4, "special": 8.0, "conversion
 OTHER_SLOTS = 1.43
 #: Cycles of a multiprocessor for an access of a warp to global memory: pixels of at least 4 bytes, and narrower ones.
 ACCESS, NARROW_ACCESS = 1.42, 1.89
-#: Bytes per second of a copy. With one pixel for each thread, few bytes are in flight: then a pixel from memory takes at
-#: least these seconds, and longer by this share if tests come before the first load.
+#: Bytes per second of a copy. With one pixel for each thread, few bytes are in flight: then a pixel from memory takes
+#: at least these seconds, and longer by this share if tests come before the first load.
 COPY, LONE_PIXEL, TESTS_FIRST = 4.0e12, 3.58e-12, 0.075
 #: Images of fewer bytes stay in the cache; those of more than the second number all come from memory.
 CACHED, NOT_CACHED = 34e6, 46e6

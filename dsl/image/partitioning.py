@@ -214,7 +214,7 @@ class _Kernel:
     def launch(self, name: str) -> Launch:
         rows = self._rows()
         lines: Callable[[Store], list[str]] = lambda store: self._lines(rows, store)  # noqa: E731
-        regions = [part for side, part in self.regions.items() if not side or not self.body_only]
+        regions = list(self.regions.values())
         kernel, arguments = store_kernel(
             name, self.node, self.arguments, regions, lines, self.options, self.bounds, self.rows
         )
@@ -234,8 +234,11 @@ class _Kernel:
             self.bounds.append(param)
         return param.name
 
-    def _region(self, row: Side, column: Side) -> PixelFunction:
+    def _region(self, row: Side, column: Side) -> PixelFunction | None:
+        """The region at these sides. None if it is left out."""
         name = f"{row.name}{column.name}"
+        if self.body_only and name:
+            return None
         if name not in self.regions:
             loads: dict[str, PixelFunction] = {}
             for access in self.node.accesses:
@@ -280,12 +283,9 @@ class _Kernel:
         lines = [
             f"block_{axis} = i32(blockIdx.{axis})" for axis in "xy" if any(f"block_{axis} " in t for t in switches)
         ]
-        body = self.regions.get("")
 
-        def statements(part: PixelFunction, row: Side) -> list[str]:
-            if self.body_only and part is not body:
-                return ["return"]
-            return store(part, cut=bool(row.name))
+        def statements(part: PixelFunction | None, row: Side) -> list[str]:
+            return ["return"] if part is None else store(part, cut=bool(row.name))
 
         inner = [
             (test, _chain([(each, statements(part, row)) for each, part in columns])) for test, row, columns in rows
@@ -294,7 +294,7 @@ class _Kernel:
 
 
 #: Tests of columns of blocks with the regions that follow them. The last test is empty.
-_Switch = list[tuple[str, PixelFunction]]
+_Switch = list[tuple[str, PixelFunction | None]]
 
 
 def _chain(parts: Sequence[tuple[str, list[str]]]) -> list[str]:
