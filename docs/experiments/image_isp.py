@@ -506,6 +506,7 @@ def main() -> None:
     each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     each.add_argument("--seconds", type=float, default=3600)
     each.add_argument("--only", help="names of programs, with commas")
+    each.add_argument("--even", action="store_true", help="only sizes that are powers of two, and one block")
     each.add_argument("--random", type=int, metavar="SEED", help="random filters, which differ for each seed")
     each.add_argument("--count", type=int, default=100, help="how many random filters")
     each.add_argument(
@@ -524,6 +525,8 @@ def main() -> None:
             usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
             programs = cast("str", options.only).split(",") if options.only else usual
             tasks = tasks_of(programs, is_unseen=options.unseen)
+            if options.even:
+                tasks = [(name, edge, block, sizes[:4]) for name, edge, block, sizes in tasks if block == BLOCKS[0]]
             if options.random is not None:
                 tasks = random_tasks(options.random, options.count)
             build(options.folder, options.jobs, tasks, options.seconds)
