@@ -122,7 +122,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
         "REV@SPEC (the optimizer of a git revision), thesis (every method of the thesis), or, for image pipelines, "
-        "lowering:NAME (isp, isp_warp, isp+m). NAME=SPEC gives it a "
+        "lowering:NAME (isp, isp_warp, isp_rows, isp+m). NAME=SPEC gives it a "
         "name. SPEC+contract adds versions of kernels for launches with known facts. tuned:DIR is what "
         "contract tune has written to DIR. SPEC+graph launches it as a CUDA "
         "graph",

@@ -29,7 +29,7 @@ examples:
 """
 
 #: The lowerings whose kernels have regions.
-_PARTITIONED = ("isp", "isp_warp", "isp+m")
+_PARTITIONED = ("isp", "isp_warp", "isp_rows", "isp+m")
 
 _SHOW = """\
 examples:
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     each.add_argument(
         "--counts",
         action="store_true",
-        help="also print the instructions of each region; needs --lowering=isp, isp_warp or isp+m",
+        help="also print the instructions of each region; needs --lowering=isp, isp_warp, isp_rows or isp+m",
     )
     each.add_argument(
         "--save-schedule", metavar="FILE", help="write the schedule, to be edited and used with --schedule"
@@ -101,7 +101,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", help="FILE.py:NAME, FILE.py, or a program of the suite image")
     parser.add_argument(
-        "--lowering", metavar="LOWERING", help="naive, isp, isp_warp, isp+m, fused, fused+h or auto (default: naive)"
+        "--lowering",
+        metavar="LOWERING",
+        help="naive, isp, isp_warp, isp_rows, isp+m, fused, fused+h or auto (default: naive)",
     )
     parser.add_argument(
         "--schedule",
@@ -144,7 +146,7 @@ def _add_number(parser: argparse.ArgumentParser) -> None:
 def _pair(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"([1-9]\d{0,8})x([1-9]\d{0,8})", text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers such as 512x512")
+        raise argparse.ArgumentTypeError(f"'{text}' is not two numbers from 1 on, such as 512x512")
     return int(found[1]), int(found[2])
 
 
@@ -275,7 +277,8 @@ def _print_counts(found: FoundPipeline, lowered: Lowered, lowering: str) -> None
     options = replace(lowered.options, nvcc=_compiler(found))
     for node in lowered.graph.nodes:
         if node.operator.kind == "local":
-            print("\n".join(instruction_table(node, "isp_warp" if lowering == "isp_warp" else "isp", options)))
+            chosen = "isp" if lowering == "isp+m" else lowering
+            print("\n".join(instruction_table(node, chosen, options)))
 
 
 def _lowered(found: FoundPipeline, sizes: Mapping[str, tuple[int, int]], arguments: Any) -> Lowered:

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from ..dsl.image.lowered import Launch, Lowered
 from ..dsl.image.operators import Access, Image, Node, Number, ScalarInput
-from ..dsl.image.partitioning import Axis, axes_of
+from ..dsl.image.partitioning import Axis, axes_of, has_warps
 from .layered_layout import Point, layered_layout
 
 __all__ = ["draw_pipeline", "parts_of_axis"]
@@ -177,8 +177,13 @@ def _note(note: str) -> list[str]:
 
 
 def _parts(node: Node[Any], launch: Launch, lowered: Lowered) -> tuple[list[_Part], list[_Part]]:
-    x, y = axes_of(node, lowered.options)
-    by_warp = lowered.lowering == "isp_warp" or "chosen: isp_warp" in launch.notes
+    rows = launch.pixels[1]
+    x, y = axes_of(node, lowered.options, rows)
+    by_warp = (
+        (rows > 1 and has_warps(lowered.options))
+        or lowered.lowering == "isp_warp"
+        or "chosen: isp_warp" in launch.notes
+    )
     return parts_of_axis(x, _WARP if by_warp and x.block > _WARP else 0), parts_of_axis(y, 0)
 
 

@@ -187,6 +187,11 @@ umulhi: Callable[[int, int], int] = _fixed(
     "umulhi", Overload((U32, U32), U32, "__umulhi"), Overload((U64, U64), U64, "__umul64hi")
 )
 byte_perm: Callable[[int, int, int], int] = _fixed("byte_perm", Overload((U32, U32, U32), U32, "__byte_perm"))
+# The smaller and the larger numbers of two pairs of 16 bits
+vminu2: Callable[[int, int], int] = _fixed("vminu2", Overload((U32, U32), U32, "__vminu2"))
+vmaxu2: Callable[[int, int], int] = _fixed("vmaxu2", Overload((U32, U32), U32, "__vmaxu2"))
+vmins2: Callable[[int, int], int] = _fixed("vmins2", Overload((U32, U32), U32, "__vmins2"))
+vmaxs2: Callable[[int, int], int] = _fixed("vmaxs2", Overload((U32, U32), U32, "__vmaxs2"))
 funnelshift_l: Callable[[int, int, int], int] = _fixed(
     "funnelshift_l", Overload((U32, U32, U32), U32, "__funnelshift_l")
 )

@@ -1,6 +1,6 @@
 """Partitioned image kernels beside naive ones: times, what the model `isp+m` predicts, and equal results.
 
-    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen]          needs nvcc
+    python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen | --random SEED]    needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
     python docs/experiments/image_isp.py report FILE [FILE]                          the output of one run or of two
 
@@ -10,7 +10,7 @@ take turns; each time is that of a CUDA graph with several runs, divided by thei
 ``kernel`` for each kernel that has checks, and a line ``program`` for each program. `report` makes the tables from
 these lines: how often the model is right, and the geometric mean of each program over naive, beside the shortest time
 in which its bytes can be copied. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and
-blocks than those by which the model was chosen.
+blocks than those by which the model was chosen; with ``--random``, the filters of `image_random_filters.py`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,24 +64,47 @@ NOISE = 0.01
 # --- build --------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float, *, is_unseen: bool) -> None:
-    """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
-    begun after ``seconds``."""
-    folder.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    # The programs that take longest are first.
+#: A part of the work: the name of a program or of a random filter, a boundary, a block and sizes.
+Task: TypeAlias = "tuple[str, str, tuple[int, int], Sequence[tuple[int, int]]]"
+
+
+def tasks_of(programs: Sequence[str], *, is_unseen: bool) -> list[Task]:
+    """The parts for programs of the suite and filters of `image_unseen_filters.py`. Those that take longest are
+    first."""
     slow = ("bilateral13x13", "night")
     order = sorted(programs, key=lambda name: slow.index(name) if name in slow else len(slow))
     sizes, blocks = (UNSEEN_SIZES, UNSEEN_BLOCKS) if is_unseen else (SIZES, BLOCKS)
-    tasks = [(name, *rest, sizes) for name in order for rest in itertools.product(BOUNDARIES, blocks)]
-    runs: list[Any] = []
-    left_out = 0
+    return [(name, *rest, sizes) for name in order for rest in itertools.product(BOUNDARIES, blocks)]
+
+
+def random_tasks(seed: int, count: int) -> list[Task]:
+    """The parts for random filters."""
+    from image_random_filters import random_filters
+
+    found = random_filters(seed, count)
+    return [
+        (each.name, each.boundary, block, each.sizes[number :: len(each.blocks)])
+        for each in found
+        for number, block in enumerate(each.blocks)
+    ]
+
+
+def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> None:
+    """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
+    begun after ``seconds``. Parts that are in `runs.json` are not built again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    started = time.monotonic()
+    kept = folder / "runs.json"
+    runs: list[Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    known = {(run["program"], run["boundary"], tuple(run["block"])) for run in runs}
+    has_ended = False
     with process_pool(jobs) as pool:
-        pending = {pool.submit(_built, *task): task for task in tasks}
+        pending = {pool.submit(_built, *task): task for task in tasks if task[:3] not in known}
         for done in as_completed(pending):
             if done.cancelled():
                 continue
-            if time.monotonic() - started > seconds and not left_out:
+            if time.monotonic() - started > seconds and not has_ended:
+                has_ended = True
                 left_out = sum(each.cancel() for each in pending)
                 print(f"the time has ended: {left_out} parts are left out")
             made, cubins = done.result()
@@ -91,46 +114,48 @@ def build(folder: Path, jobs: int, programs: Sequence[str], seconds: float, *, i
             name, boundary, block, _ = pending[done]
             print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block}", flush=True)
     runs.sort(key=lambda run: (run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]))
-    (folder / "runs.json").write_text(json.dumps(runs, indent=0), encoding="utf-8")
+    kept.write_text(json.dumps(runs, indent=0), encoding="utf-8")
+
+
+def _graphs(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:
+    """The graph of a program for a width and a height, and the numbers that it takes."""
+    from image_random_filters import random_filter
+    from image_unseen_filters import UNSEEN
+    from ptxmotion.suites.image.image_benchmark import BOUNDARIES as EDGES
+    from ptxmotion.suites.registry import find
+
+    if name.startswith("random"):
+        return random_filter(name).graph, {}
+    if name in UNSEEN:
+        return UNSEEN[name](EDGES[boundary]).graph, {}
+    program = find(f"image/{name}").of({"boundary": boundary})
+    assert program.pipeline is not None
+    return program.pipeline.graph, program.make_data("tiny", 0)
 
 
 def _built(
     name: str, boundary: str, block: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> tuple[list[Any], dict[str, bytes]]:
     """The runs of a program for all sizes, and its cubins by their names."""
-    from image_unseen_filters import UNSEEN
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.compiling import compiler
-    from ptxmotion.dsl.image.lowering import naive_node
-    from ptxmotion.dsl.image.partition_model import estimate
-    from ptxmotion.dsl.image.partitioning import isp_node, isp_warp_node
+    from ptxmotion.dsl.image.partition_model import estimate, lowerings_of, node_launch
     from ptxmotion.dsl.image.windows import layout_of
-    from ptxmotion.suites.image.image_benchmark import BOUNDARIES as EDGES
-    from ptxmotion.suites.registry import find
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
-    numbers: Mapping[str, Any] = {}
-    if name in UNSEEN:
-        pipeline = UNSEEN[name](EDGES[boundary])
-    else:
-        program = find(f"image/{name}").of({"boundary": boundary})
-        pipeline, numbers = program.pipeline, program.make_data("tiny", 0)
-        assert pipeline is not None
+    graphs, numbers = _graphs(name, boundary)
     nvcc = compiler(("-fmad=false",), ARCH)
     options = Options(block, nvcc=nvcc)
-    lowerings: dict[str, Any] = {"naive": naive_node, "isp": isp_node}
-    if block[0] > 32:
-        lowerings["isp_warp"] = isp_warp_node
     cubins: dict[str, bytes] = {}
     runs: list[Any] = []
     for width, height in sizes:
-        graph = pipeline.graph(width, height)
+        graph = graphs(width, height)
         images: dict[Any, int] = {image: number for number, image in enumerate((*graph.inputs, *graph.nodes))}
         nodes: list[Any] = []
         for node in graph.nodes:
             arms: dict[str, Any] = {}
-            for word, lower in lowerings.items():
-                launch = lower(node, "kernel", options)
+            for word in lowerings_of(node, options):
+                launch = node_launch(node, word, "kernel", options)
                 ptx = launch.kernel.ptx(nvcc)
                 arms[word] = launch_as_json(launch, ptx, images, numbers)
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
@@ -143,7 +168,8 @@ def _built(
             moved = sum(read.values()) + bytes_of(node)
             best = found.best.lowering if found else "naive"
             model = {"gains": gains, "expected": expected, "code": code, "faster": faster, "best": best}
-            nodes.append({"name": node.name, "arms": arms, "bytes": moved, **model})
+            figures = {each.lowering: figures_as_json(each) for each in found.kernels} if found else {}
+            nodes.append({"name": node.name, "arms": arms, "bytes": moved, **model, "figures": figures})
         runs.append(
             {
                 "program": name,
@@ -156,6 +182,21 @@ def _built(
             }
         )
     return runs, cubins
+
+
+def figures_as_json(kernel: Any) -> dict[str, Any]:
+    """What the model knows of a kernel."""
+    regions = [[each.name, each.blocks, round(each.instructions, 2)] for each in kernel.regions]
+    return {
+        "regions": regions,
+        "warps": kernel.warps,
+        "registers": kernel.registers,
+        "occupancy": kernel.occupancy,
+        "cycles": kernel.code.cycles,
+        "kinds": kernel.kinds,
+        "rows": kernel.rows,
+        "size": kernel.size,
+    }
 
 
 def launch_as_json(launch: Any, ptx: str, images: dict[Any, int], numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,9 +327,10 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     gpu.write_input(run)
     block, nodes = run["block"], run["nodes"]
     width, height = run["size"]
-    words = list(nodes[0]["arms"])
-    calls = [{word: gpu.call(node["arms"][word], block) for word in words} for node in nodes]
-    arms = {word: [each[word] for each in calls] for word in words}
+    words = list(dict.fromkeys(word for node in nodes for word in node["arms"]))
+    calls = [{word: gpu.call(arm, block) for word, arm in node["arms"].items()} for node in nodes]
+    # An operator that a lowering does not change has the naive kernel.
+    arms = {word: [each.get(word, each["naive"]) for each in calls] for word in words}
     chosen = tuple(node["best"] for node in nodes)
     arms["isp+m"] = [each[word] for each, word in zip(calls, chosen, strict=True)]
     expected = gpu.results(run, arms["naive"])
@@ -299,7 +341,7 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     where = f"{run['program']};{run['boundary']};{width}x{height};{block[0]}x{block[1]}"
     for node, each in zip(nodes, calls, strict=True):
         if node["gains"]:
-            key = *(node["arms"][word]["file"] for word in words), width, height, run["images"][0][1]
+            key = *(arm["file"] for arm in node["arms"].values()), width, height, run["images"][0][1]
             is_new = key not in known
             if is_new:
                 known[key] = gpu.times({word: [call] for word, call in each.items()})
@@ -310,7 +352,7 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
                 f"{word}={node['gains'][word]:.4f}={node['expected'][word]:.4f}={int(word in node['faster'])}"
                 f"={node['code'][word][0]:.0f}"
                 f"={node['code'][word][1]:.0f}={times[word] * 1e6:.3f}"
-                for word in words
+                for word in each
             ]
             print(f"kernel;{where};{node['name']};{mark};{node['best']};{';'.join(columns)}", flush=True)
     del arms["isp+m"]
@@ -415,9 +457,14 @@ def _slower(runs: Sequence[Lines]) -> None:
 
 def _gains(runs: Sequence[Lines]) -> None:
     """Geometric means of each program over naive, and the share of the shortest time for its bytes."""
-    print("| program | isp | isp_warp | isp+m: " + " | ".join((*BOUNDARIES, "all")) + " | least | most | bytes |")
-    print("| --- | --- | --- | " + "--- | " * (len(BOUNDARIES) + 4))
-    for program in (*PROGRAMS, *UNSEEN_PROGRAMS):
+    print(
+        "| program | isp | isp_warp | isp_rows | isp+m: "
+        + " | ".join((*BOUNDARIES, "all"))
+        + " | least | most | bytes |"
+    )
+    print("| --- | --- | --- | --- | " + "--- | " * (len(BOUNDARIES) + 4))
+    names = list(dict.fromkeys(key[0] for lines in runs for key in lines.programs))
+    for program in sorted(names, key=lambda name: PROGRAMS.index(name) if name in PROGRAMS else len(PROGRAMS)):
         found: dict[str, list[float]] = defaultdict(list)
         shares: list[float] = []
         for lines in runs:
@@ -431,7 +478,7 @@ def _gains(runs: Sequence[Lines]) -> None:
                     shares.append(least / times["naive"])
         if not found:
             continue
-        columns = [_mean(found[word]) for word in ("isp", "isp_warp", *BOUNDARIES, "isp+m")]
+        columns = [_mean(found[word]) for word in ("isp", "isp_warp", "isp_rows", *BOUNDARIES, "isp+m")]
         least, most = min(found["isp+m"]), max(found["isp+m"])
         share = f"{max(shares):.2f}" if shares else ""
         print(f"| {program} | {' | '.join(columns)} | {least:.3f} | {most:.3f} | {share} |")
@@ -450,6 +497,9 @@ def main() -> None:
     each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     each.add_argument("--seconds", type=float, default=3600)
     each.add_argument("--only", help="names of programs, with commas")
+    each.add_argument("--even", action="store_true", help="only sizes that are powers of two, and one block")
+    each.add_argument("--random", type=int, metavar="SEED", help="random filters, which differ for each seed")
+    each.add_argument("--count", type=int, default=100, help="how many random filters")
     each.add_argument(
         "--unseen", action="store_true", help="filters, sizes and blocks that the model was not chosen by"
     )
@@ -465,7 +515,12 @@ def main() -> None:
             known = ("gaussian3x3", "gaussian5x5", "laplace5x5", "sobel", "box5x5", "median3x3", "prewitt")
             usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
             programs = cast("str", options.only).split(",") if options.only else usual
-            build(options.folder, options.jobs, programs, options.seconds, is_unseen=options.unseen)
+            tasks = tasks_of(programs, is_unseen=options.unseen)
+            if options.even:
+                tasks = [(name, edge, block, sizes[:4]) for name, edge, block, sizes in tasks if block == BLOCKS[0]]
+            if options.random is not None:
+                tasks = random_tasks(options.random, options.count)
+            build(options.folder, options.jobs, tasks, options.seconds)
         case "run":
             run(options.folder, options.seconds, options.rounds)
         case _:

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias, cast
 from .. import types as t
 from ..errors import DslError
 from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
+from ..intrinsics import vmaxs2, vmaxu2, vmins2, vminu2
 from ..kernel import PythonKernel, device
 from ..language import f32, i64, type_from, uint4
 from ..unit import Arithmetic
@@ -109,7 +110,8 @@ class Reduction(GlobalOperator):
     ``commutative`` to False: pixels are then combined row by row, from left to right. ``identity`` is a number, or a
     device function ``() -> value`` for values that are structs; combined with it, a value stays as it is. ``lift`` is a
     device function ``(pixel) -> value``; without it, a pixel is converted to a value. ``finish`` is a device function
-    ``(value, pixels: i64) -> result``.
+    ``(value, pixels: i64) -> result``. ``pairs`` is for the smallest or largest of integers of 8 or 16 bits: the
+    function of the kernel language that compares two pairs of 16 bits.
     """
 
     def __init__(
@@ -120,7 +122,9 @@ class Reduction(GlobalOperator):
         finish: Any = None,
         commutative: bool = True,
         name: str = "",
+        pairs: object = None,
     ) -> None:
+        self.pairs = pairs
         self.combine = _device(combine, "combine")
         self.identity: float | DeviceFunction = identity
         self.lift = None if lift is None else _device(lift, "lift")
@@ -164,11 +168,18 @@ class Reduction(GlobalOperator):
             "REDUCE_lift": self._lift(pixel),
             "REDUCE_finish": self.finish or kernels.value_itself,
             **self._identity(),
+            **self._add(pixel),
             **_move(self.value),
         }
         template = kernels.reduce_in_strides if self.commutative else kernels.reduce_in_order
         bounds = (BLOCK, MOST_RESIDENT) if t.size_of(self.value) <= 8 else (BLOCK,)
         return _kernel(template, bounds, name, constants, arithmetic)
+
+    def _add(self, pixel: t.Scalar | t.Struct) -> dict[str, object]:
+        """The function that combines a value with the pixels of a word."""
+        if self.pairs is None or self.lift is not None or pixel != self.value:
+            return {"REDUCE_add": kernels.add_word}
+        return {"REDUCE_add": kernels.add_pairs, "REDUCE_pairs": self.pairs, "REDUCE_BITS": 8 * t.size_of(pixel)}
 
     def _lift(self, pixel: t.Scalar | t.Struct) -> object:
         if self.lift is not None:
@@ -333,6 +344,15 @@ def mean(type: object, result: object) -> Reduction:
     return Reduction(_typed(_sum, REDUCE_TYPE=number), 0, finish=finish, name="mean")
 
 
+#: By name of the operator and whether numbers have a sign: what compares two pairs of 16 bits.
+_PAIRS: dict[tuple[str, bool], object] = {
+    ("minimum", False): vminu2,
+    ("maximum", False): vmaxu2,
+    ("minimum", True): vmins2,
+    ("maximum", True): vmaxs2,
+}
+
+
 # --- helpers -----------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +362,8 @@ def _extremum(name: str, combine: object, number: t.Scalar, identity: float) -> 
     if number is t.F16:
         finish = _typed(_converted, REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
         return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish, name=name)
-    return Reduction(_typed(combine, REDUCE_TYPE=number), identity, name=name)
+    pairs = _PAIRS.get((name, number.limits[0] < 0)) if not number.is_float and number.bytes < 4 else None
+    return Reduction(_typed(combine, REDUCE_TYPE=number), identity, name=name, pairs=pairs)
 
 
 def _device(function: object, what: str) -> DeviceFunction:

@@ -21,19 +21,30 @@ __all__ = ["instruction_table"]
 
 
 def instruction_table(node: Node[Any], lowering: str, options: Options) -> list[str]:
-    """The table of a node for ``isp`` or ``isp_warp``, as lines of text. Raises what compiling and emulating raise."""
+    """The table of a node for ``isp``, ``isp_warp`` or ``isp_rows``, as lines of text. Raises what compiling and
+    emulating raise."""
     found = estimate(node, options)
-    if found is None:
-        return [f"{node.name}: no index is checked"]
-    chosen = next((each for each in found.kernels if each.lowering == lowering), None)
-    if chosen is None:
+    made = {each.lowering: each for each in found.kernels} if found is not None else {}
+    chosen = made.get(lowering)
+    if found is None or chosen is None:
+        if lowering == "isp_rows":
+            return [f"{node.name}: no block of isp_rows is inside of the image"]
+        if "isp" not in made:
+            return [f"{node.name}: no index is checked"]
         return [f"{node.name}: {lowering} is isp for blocks of {options.block[0]} threads along x"]
     columns: dict[str, Mapping[str, float]] = {}
     if (kernel := unchecked(node, options)) is not None:
-        columns["kernel"] = kernel.opcodes
+        columns["kernel"] = _times(kernel.opcodes, chosen.rows)
     columns |= {region.name: region.opcodes for region in chosen.regions}
-    columns["naive"] = _average(found.kernels[0])
-    return [f"{node.name}: instructions of a warp of {lowering} by region, and of naive", *_lines(columns)]
+    columns["naive"] = _times(_average(found.kernels[0]), chosen.rows)
+    title = f"{node.name}: instructions of a warp of {lowering} by region, and of naive"
+    if chosen.rows > 1:
+        title += f"; a thread of {lowering} computes {chosen.rows} pixels, and kernel and naive are for as many"
+    return [title, *_lines(columns)]
+
+
+def _times(opcodes: Mapping[str, float], factor: int) -> dict[str, float]:
+    return {name: factor * count for name, count in opcodes.items()}
 
 
 def _average(kernel: KernelFigures) -> dict[str, float]:

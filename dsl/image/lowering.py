@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from .. import types as t
 from ..errors import DslError
@@ -270,8 +270,11 @@ def words_of(pixel: t.Scalar | t.Struct, params: Sequence[Param]) -> dict[str, o
     return {**_WORDS, **{each.name: type(each.name, (), {"__ptxmotion_struct__": each}) for each in structs}}
 
 
-#: Makes the statement that computes a pixel by a pixel function and stores it.
-Store: TypeAlias = "Callable[[PixelFunction], str]"
+class Store(Protocol):
+    """Makes the statements that compute the pixels of a thread by a pixel function and store them. ``cut``: some of its
+    rows may be below the image."""
+
+    def __call__(self, part: PixelFunction, *, cut: bool = True) -> list[str]: ...
 
 
 def store_kernel(
@@ -282,33 +285,44 @@ def store_kernel(
     body: Callable[[Store], Sequence[str]],
     options: Options,
     more: Sequence[Param] = (),
+    rows: int = 1,
 ) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
-    """A kernel in which each thread computes one pixel of a node, with its arguments.
+    """A kernel in which each thread computes ``rows`` pixels of a node, one below the other, with its arguments.
 
-    ``regions`` are the pixel functions that it may call. ``body`` makes the lines for a thread inside of the image; it
-    gets a function that makes the statement that computes the pixel by a region and stores it. ``more`` are parameters
-    that these lines read.
+    ``regions`` are the pixel functions that it may call. ``body`` makes the lines for a thread whose first pixel is in
+    the image; it gets a function that makes the statements that compute the pixels by a region and store them.
+    ``more`` are parameters that these lines read.
     """
     out = arguments.output(node)
     width, height = arguments.integer("width", node.width), arguments.integer("height", node.height)
     params = [out, width, height]
-    x, y = "x", "y"
+    x, below = "x", ""
     space = node.space
     if space.x0 or space.y0:
         x0, y0 = arguments.integer("x0", space.x0), arguments.integer("y0", space.y0)
         params += [x0, y0]
-        x, y = f"x + {x0.name}", f"y + {y0.name}"
+        x, below = f"x + {x0.name}", f" + {y0.name}"
     for each in (*(param for part in regions for param in part.params), *more):
         params += [each] if each not in params else []
 
-    def store(part: PixelFunction) -> str:
-        values = ", ".join([x, y, *(param.name for param in part.params)])
-        return f"{out.name}[y * {width.name} + x] = {part.function.name}({values})"
+    def value(part: PixelFunction, y: str) -> str:
+        return f"{part.function.name}({', '.join([x, y + below, *(param.name for param in part.params)])})"
 
+    def store(part: PixelFunction, *, cut: bool = True) -> list[str]:
+        if rows == 1:
+            return [f"{out.name}[y * {width.name} + x] = {value(part, 'y')}"]
+        if cut:
+            line = f"{out.name}[(y + row) * {width.name} + x] = {value(part, 'y + row')}"
+            return [f"for row in range(min({rows}, {height.name} - y)):", f"    {line}"]
+        # All pixels are computed before the first one is stored, so that nvcc loads what they share only once.
+        values = [f"value_{row} = {value(part, f'y + {row}')}" for row in range(rows)]
+        return [*values, *(f"{out.name}[(y + {row}) * {width.name} + x] = value_{row}" for row in range(rows))]
+
+    first = "i32(blockIdx.y * blockDim.y + threadIdx.y)"
     lines = [
         f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:",
         "    x = i32(blockIdx.x * blockDim.x + threadIdx.x)",
-        "    y = i32(blockIdx.y * blockDim.y + threadIdx.y)",
+        f"    y = {first}{f' * {rows}' if rows > 1 else ''}",
         f"    if x < {width.name} and y < {height.name}:",
         *(f"        {line}" for line in body(store)),
     ]
@@ -318,7 +332,7 @@ def store_kernel(
 
 
 def grid_of(node: Node[Any], block: tuple[int, int]) -> tuple[int, int]:
-    """The blocks of a kernel with one thread for each pixel. Raises `DslError` if they are too many."""
+    """The blocks of a kernel whose blocks compute ``block`` pixels. Raises `DslError` if they are too many."""
     grid = ceil_div(node.width, block[0]), ceil_div(node.height, block[1])
     if grid[1] > MOST_ROWS:
         raise DslError(
@@ -345,7 +359,7 @@ def naive_node(node: Node[Any], name: str, options: Options) -> Launch:
         for access in node.accesses
     }
     whole = region(node, loads, arguments, f"{node.operator.name}_at")
-    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: [store(whole)], options)
+    kernel, bound = store_kernel(name, node, arguments, [whole], lambda store: store(whole), options)
     return Launch(kernel, grid_of(node, options.block), options.block, bound, (node,))
 
 

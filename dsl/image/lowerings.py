@@ -12,7 +12,7 @@ from .graph import Graph
 from .lowered import Lowered, Options
 from .lowering import naive
 from .partition_model import isp_model
-from .partitioning import isp, isp_warp
+from .partitioning import isp, isp_rows, isp_warp
 from .schedule.auto import auto
 
 __all__ = ["LOWERINGS", "lower"]
@@ -24,6 +24,7 @@ LOWERINGS: dict[str, Lowering] = {
     "naive": naive,
     "isp": isp,
     "isp_warp": isp_warp,
+    "isp_rows": isp_rows,
     "isp+m": isp_model,
     "fused": fused,
     "fused+h": fused_horizontally,

@@ -9,11 +9,11 @@ this gives the instructions of both kernels, N_naive and N_ISP. The gain is
 
 with the theoretical occupancy O that follows from the registers that ptxas needs.
 
-PTX does not show what ptxas makes of it. So the share of G that comes from the body, where most blocks are, is replaced
-by the ratio of the weighted machine instructions of both kernels (`Estimate.expected`). For the partitioned kernel,
-these are the body and the tests in front of it. The kernel is partitioned if this gain is above 1, with one exception.
-The tests between regions come before the first load, so a warp alone may take longer although it executes less. A
-kernel that waits for its loads is then not partitioned. `WAITS` says when it does.
+PTX does not show what ptxas makes of it, and a kernel that executes less may wait for something else. So the decision
+is by an estimate of the time (`partition_time`), from the machine instructions of the body and the number of blocks.
+Blocks at an edge execute more: a region whose PTX is as long as that of the naive kernel has its machine instructions,
+and one in between a share of them. A kernel other than the naive one is chosen if the estimate is shorter by more than
+`UNCERTAIN`.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import SCHEDULERS, Figures
+from ...cost import Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -41,7 +41,8 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partitioning import Axis, axes_of, checks_edges, isp_node, isp_warp_node
+from .partition_time import Work, seconds
+from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
@@ -62,12 +63,10 @@ __all__ = [
 ]
 
 
-#: The bytes of the second-level cache of an H200. An image that is larger comes from memory.
-CACHE = 50 << 20
-#: A kernel waits for its loads if the latencies of a warp are at least this share of the work of all warps of its
-#: scheduler; by whether its images fit into the cache. The numbers come from times on an H200
-#: (docs/experiments/image-kernels.md). The latencies of the figures are those of a load from memory without other load.
-WAITS = {True: 0.65, False: 0.4}
+#: Two estimates that differ by less than this share are not told apart, and the naive kernel is taken.
+UNCERTAIN = 0.03
+#: The most that a region executes, as a multiple of the naive kernel.
+MOST_OF_NAIVE = 1.5
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,11 @@ class RegionFigures:
 
 @dataclass(frozen=True)
 class KernelFigures:
-    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy. ``code`` are the
-    figures of the machine code that most blocks execute."""
+    """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy.
+
+    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class,
+    weighted by loops. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all regions.
+    """
 
     lowering: str
     regions: tuple[RegionFigures, ...]
@@ -99,6 +101,9 @@ class KernelFigures:
     registers: int
     occupancy: float
     code: Figures
+    kinds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
+    rows: int = 1
+    size: int = 0
 
     @property
     def instructions(self) -> float:
@@ -118,29 +123,57 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
-    def expected(self, kernel: KernelFigures) -> float:
-        """The gain by which the model decides: G with the machine instructions of the body in place of PTX."""
+    def seconds(self, kernel: KernelFigures) -> float:
+        """The estimated time of a kernel."""
+        node = self.node
+        return seconds(
+            Work(
+                blocks=sum(each.blocks for each in kernel.regions),
+                warps=kernel.warps,
+                resident=max(1, int(kernel.code.warps // kernel.warps)),
+                rows=kernel.rows,
+                kinds=kernel.kinds,
+                more=self._more(kernel),
+                is_partitioned=kernel is not self.kernels[0],
+                pixels=int(node.width) * int(node.height),
+                moved=_bytes_of(node),
+                pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
+            )
+        )
+
+    def _more(self, kernel: KernelFigures) -> float:
+        """How many times the machine instructions of its body an average warp of a kernel executes."""
         naive = self.kernels[0]
-        bodies = [next((r.instructions for r in each.regions if r.name == "body"), 0.0) for each in (naive, kernel)]
-        if not all(bodies):
-            return self.gain(kernel)
-        return self.gain(kernel) * (naive.code.weight / kernel.code.weight) / (bodies[0] / bodies[1])
+        body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
+        # A naive kernel is the same in all regions. Without a body, the figures are those of all regions.
+        if kernel is naive or not body:
+            return 1.0
+        blocks = sum(each.blocks for each in naive.regions)
+        whole = kernel.rows * sum(each.blocks * each.instructions for each in naive.regions) / blocks
+        longer = kernel.rows * naive.code.weight / kernel.code.weight - 1
+        if whole <= body or longer <= 0:
+            return 1.0
+        shares = [
+            each.blocks * min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE)
+            for each in kernel.regions
+        ]
+        return 1 + longer * sum(shares) / sum(each.blocks for each in kernel.regions)
+
+    def expected(self, kernel: KernelFigures) -> float:
+        """The expected speedup over the naive kernel, by which the model decides."""
+        return self.seconds(self.kernels[0]) / self.seconds(kernel)
 
     def worse(self, kernel: KernelFigures) -> str:
-        """Why a partitioned kernel is not expected to be faster; empty if it is."""
-        naive = self.kernels[0]
-        if self.expected(kernel) <= 1:
-            return f"the machine code of the body gives a gain of {self.expected(kernel):.3f}"
-        warps = naive.code.warps / SCHEDULERS
-        is_cached = _bytes_of(self.node) <= CACHE
-        if naive.code.cycles < kernel.code.cycles and naive.code.waits(warps, WAITS[is_cached]):
-            cycles = f"{kernel.code.cycles:.0f} cycles of one warp alone instead of {naive.code.cycles:.0f}"
-            return f"{cycles}, and the kernel waits for its loads"
-        return ""
+        """Why a kernel is not expected to be faster than the naive one; empty if it is."""
+        gain = self.expected(kernel)
+        if gain > 1 + UNCERTAIN:
+            return ""
+        estimates = f"{self.seconds(kernel) * 1e6:.2f} us instead of {self.seconds(self.kernels[0]) * 1e6:.2f}"
+        return f"the estimate is {estimates}; it must be shorter by {UNCERTAIN:.0%}"
 
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the largest gain among those that are expected to be faster; otherwise the naive one."""
+        """The kernel with the shortest estimate among those that are expected to be faster; otherwise the naive one."""
         naive, *others = self.kernels
         return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
 
@@ -152,7 +185,7 @@ class Estimate:
             found.append(
                 f"{each.lowering}: {each.instructions:.4g} warp instructions, {each.registers} registers, "
                 f"occupancy {each.occupancy:.0%}, {each.code.cycles:.0f} cycles of one warp, "
-                f"gain {self.gain(each):.3f}, with machine code {self.expected(each):.3f} "
+                f"gain {self.gain(each):.3f}, estimated {self.seconds(each) * 1e6:.2f} us "
                 f"(blocks x instructions of a warp: {counts})"
             )
             if each is not self.kernels[0] and (reason := self.worse(each)):
@@ -166,12 +199,20 @@ def _bytes_of(node: Node[Any]) -> int:
     return sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images)
 
 
-_NODE_LOWERINGS: dict[str, LowerNode] = {"naive": naive_node, "isp": isp_node, "isp_warp": isp_warp_node}
+_NODE_LOWERINGS: dict[str, LowerNode] = {
+    "naive": naive_node,
+    "isp": isp_node,
+    "isp_warp": isp_warp_node,
+    "isp_rows": isp_rows_node,
+}
 #: By partitioned lowering: the kernel with its body only.
 _BODIES: dict[str, LowerNode] = {
     "isp": partial(isp_node, body_only=True),
     "isp_warp": partial(isp_warp_node, body_only=True),
+    "isp_rows": partial(isp_rows_node, body_only=True),
 }
+#: By lowering: the pixels of a thread, one below the other; 1 for the others.
+_ROWS = {"isp_rows": ROWS}
 
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
@@ -200,17 +241,18 @@ def estimate(node: Node[Any], options: Options) -> Estimate | None:
     if len(names) == 1:
         return None
     nvcc = options.nvcc or compiler()
-    small = shrunk(node, options)
-    return Estimate(node, tuple(_figures(each, node, small, options, nvcc) for each in names))
+    return Estimate(node, tuple(_figures(each, node, options, nvcc) for each in names))
 
 
 def lowerings_of(node: Node[Any], options: Options) -> list[str]:
-    """The lowerings that give a node different kernels: ``naive``, and the partitioned ones if an index is checked."""
+    """The lowerings that give a node different kernels: ``naive``; the partitioned ones if an index is checked; and
+    ``isp_rows`` if some blocks are inside of the image."""
+    found = ["naive"]
     if isinstance(node, GlobalNode):
-        return ["naive"]
-    if not checks_edges(node, options):
-        return ["naive"]
-    return ["naive", "isp", *(["isp_warp"] if options.block[0] > 32 and options.block[0] % 32 == 0 else [])]
+        return found
+    if checks_edges(node, options):
+        found += ["isp", *(["isp_warp"] if has_warps(options) else [])]
+    return [*found, *(["isp_rows"] if _has_body(node, options, ROWS) else [])]
 
 
 def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
@@ -218,22 +260,35 @@ def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> 
     return _NODE_LOWERINGS[lowering](node, name, options)
 
 
-def _figures(lowering: str, node: Node[Any], small: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
+def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
     from ...toolchain.occupancy import occupancy
     from ...toolchain.ptxas_judge import figures_of
 
+    rows = _ROWS.get(lowering, 1)
+    small = shrunk(node, options, rows)
     launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
     ptx = launch.kernel.ptx(nvcc)
     code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options):
+    if lowering in _BODIES and _has_body(small, options, rows):
         usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
     counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
-    regions = counts.regions(node, small, options, warps)
+    regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
-    return KernelFigures(lowering, regions, warps, code.registers, share.share if share else 1.0, figures)
+    occupied = share.share if share else 1.0
+    kinds = _kinds(usual)
+    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions)
+
+
+def _kinds(code: KernelCode) -> dict[str, float]:
+    """The machine instructions by class, each weighted by `cost.loop_weight`."""
+    found: dict[str, float] = {}
+    for depth, kinds in enumerate(code.by_depth):
+        for kind, count in kinds.items():
+            found[kind] = found.get(kind, 0.0) + count * loop_weight(depth)
+    return found
 
 
 def _machine_code(ptx: str) -> KernelCode:
@@ -245,9 +300,9 @@ def _machine_code(ptx: str) -> KernelCode:
     return code
 
 
-def _has_body(node: Node[Any], options: Options) -> bool:
+def _has_body(node: Node[Any], options: Options, rows: int = 1) -> bool:
     """Whether some blocks check nothing."""
-    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options))
+    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options, rows))
 
 
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
@@ -344,10 +399,13 @@ class _Counts:
         #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
         self._sums: dict[tuple[int, int], Counter[str]] = {}
 
-    def regions(self, node: Node[Any], small: Node[Any], options: Options, warps: int) -> tuple[RegionFigures, ...]:
-        """The figures of the regions of ``node``, by the counts of the smaller node."""
+    def regions(
+        self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
+    ) -> tuple[RegionFigures, ...]:
+        """The figures of the regions of ``node``, by the counts of the smaller node. ``pixels`` are those of a
+        thread."""
         found: list[RegionFigures] = []
-        (columns, rows), (few_columns, few_rows) = _parts(node, options), _parts(small, options)
+        (columns, rows), (few_columns, few_rows) = _parts(node, options, pixels), _parts(small, options, pixels)
         for row, few_row in zip(rows, few_rows, strict=True):
             for column, few_column in zip(columns, few_columns, strict=True):
                 run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
@@ -403,8 +461,8 @@ class _Part:
     stop: int
 
 
-def _parts(node: Node[Any], options: Options) -> tuple[list[_Part], list[_Part]]:
-    x, y = axes_of(node, options)
+def _parts(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[_Part], list[_Part]]:
+    x, y = axes_of(node, options, rows)
     return _parts_of_axis(x), _parts_of_axis(y)
 
 
@@ -420,13 +478,14 @@ def _parts_of_axis(axis: Axis) -> list[_Part]:
 # --- a smaller image with the same regions ------------------------------------------------------------------------
 
 
-def shrunk(node: Node[Any], options: Options) -> Node[Any]:
+def shrunk(node: Node[Any], options: Options, rows: int = 1) -> Node[Any]:
     """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
-    at the edges stay the same."""
-    columns, rows = _parts(node, options)
-    left_out = [_left_out(node, axis, parts) for axis, parts in ((0, columns), (1, rows))]
+    at the edges stay the same. ``rows`` are the pixels of a thread."""
+    across, down = _parts(node, options, rows)
+    left_out = [_left_out(node, axis, parts) for axis, parts in ((0, across), (1, down))]
+    tile = options.block[0], options.block[1] * rows
     while True:
-        small = _without(node, [count * threads for count, threads in zip(left_out, options.block, strict=True)])
+        small = _without(node, [count * pixels for count, pixels in zip(left_out, tile, strict=True)])
         # In an image that is much smaller than what is read, other maps of indices would be needed.
         if small is not None and (not any(left_out) or _checks(small, options) == _checks(node, options)):
             return small

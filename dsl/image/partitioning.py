@@ -6,6 +6,10 @@ switches by the warp along x: in a block at the left or right edge, warps that r
 without the check. It needs blocks whose width is a multiple of 32. Listing 5 of the paper tests the block first and
 then the warp. Here one comparison of x with a multiple of 32 does both.
 
+In `isp_rows`, a thread computes several pixels, one below the other. So fewer blocks have to be started, index
+arithmetic is shared, and a pixel that several of them read is loaded once. The last row of blocks tests which of its
+pixels are in the image. An operator without any check gets such a kernel, too.
+
 The bounds differ from equation 2 of the paper, which rounds the numbers of blocks at the left and at the top down: with
 a window that reaches less than a block that is 0, and no block would check. They are rounded up here. A block that is
 at both edges of an axis gets both checks. If there is such a block, all blocks of this axis do.
@@ -42,9 +46,23 @@ from .operator_body import PixelFunction
 from .operators import Node
 from .sizes import ceil_div, largest, smallest
 
-__all__ = ["Axis", "Side", "axes_of", "isp", "isp_node", "isp_warp", "isp_warp_node"]
+__all__ = [
+    "Axis",
+    "ROWS",
+    "Side",
+    "axes_of",
+    "has_warps",
+    "isp",
+    "isp_node",
+    "isp_rows",
+    "isp_rows_node",
+    "isp_warp",
+    "isp_warp_node",
+]
 
 WARP = 32
+#: The pixels that a thread of `isp_rows` computes, one below the other.
+ROWS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +130,15 @@ class Axis:
         return Side(self.letters, True, True)
 
 
-def axes_of(node: Node[Any], options: Options) -> tuple[Axis, Axis]:
-    """The partition of a node along x and y."""
+def axes_of(node: Node[Any], options: Options, rows: int = 1) -> tuple[Axis, Axis]:
+    """The partition of a node along x and y. ``rows``: the pixels of a thread, one below the other."""
     x, y = options.block
-    return _axis(node, options, 0, x, "lr"), _axis(node, options, 1, y, "tb")
+    across, down = _axis(node, options, 0, x, "lr"), _axis(node, options, 1, y * rows, "tb")
+    if rows == 1:
+        return across, down
+    # The last row of blocks may be partly below the image.
+    last = down.size - 1
+    return across, replace(down, high_start=last if down.high_start is None else smallest(down.high_start, last))
 
 
 def _axis(node: Node[Any], options: Options, axis: int, block: int, letters: str) -> Axis:
@@ -151,28 +174,44 @@ def isp_warp_node(node: Node[Any], name: str, options: Options, *, body_only: bo
     return _partitioned(node, name, options, by_warp=options.block[0] > WARP, body_only=body_only)
 
 
-def checks_edges(node: Node[Any], options: Options) -> bool:
-    """Whether a thread of the node checks an index, so that regions differ."""
-    return any(bound is not None for axis in axes_of(node, options) for bound in (axis.low_end, axis.high_start))
+def checks_edges(node: Node[Any], options: Options, rows: int = 1) -> bool:
+    """Whether a thread of the node checks an index, so that regions differ. ``rows``: the pixels of a thread."""
+    return any(bound is not None for axis in axes_of(node, options, rows) for bound in (axis.low_end, axis.high_start))
 
 
-def _partitioned(node: Node[Any], name: str, options: Options, *, by_warp: bool, body_only: bool) -> Launch:
-    if not checks_edges(node, options):
+def isp_rows_node(node: Node[Any], name: str, options: Options, *, body_only: bool = False) -> Launch:
+    """The kernel of a node with regions, in which a thread computes `ROWS` pixels. Regions are those of warps along x
+    if a block is several warps wide."""
+    return _partitioned(node, name, options, by_warp=has_warps(options), body_only=body_only, rows=ROWS)
+
+
+def has_warps(options: Options) -> bool:
+    """Whether blocks have several warps along x."""
+    return options.block[0] > WARP and options.block[0] % WARP == 0
+
+
+def _partitioned(
+    node: Node[Any], name: str, options: Options, *, by_warp: bool, body_only: bool, rows: int = 1
+) -> Launch:
+    if not checks_edges(node, options, rows):
         return naive_node(node, name, options)
-    x, y = axes_of(node, options)
-    return _Kernel(node, options, x, y, by_warp, body_only).launch(name)
+    x, y = axes_of(node, options, rows)
+    return _Kernel(node, options, x, y, by_warp, body_only, rows).launch(name)
 
 
 class _Kernel:
     """A kernel with regions that is being made."""
 
-    def __init__(self, node: Node[Any], options: Options, x: Axis, y: Axis, by_warp: bool, body_only: bool) -> None:
+    def __init__(
+        self, node: Node[Any], options: Options, x: Axis, y: Axis, by_warp: bool, body_only: bool, rows: int
+    ) -> None:
         self.node, self.options, self.x, self.y = node, options, x, y
-        self.by_warp, self.body_only = by_warp, body_only
+        self.by_warp, self.body_only, self.rows = by_warp, body_only, rows
         sides = [f"{row}{column}" for row in ("", "t", "b", "tb") for column in ("", "l", "r", "lr")]
         functions = [_region_name(node, side) for side in sides]
         loads = [_load_name(access.param.name, side) for access in node.accesses for side in sides]
-        self.arguments: Arguments = arguments_for(node, *functions, *loads, "block_x", "block_y")
+        variables = ["block_x", "block_y", "row", *(f"value_{row}" for row in range(self.rows))]
+        self.arguments: Arguments = arguments_for(node, *functions, *loads, *variables)
         #: By name of a region: its function.
         self.regions: dict[str, PixelFunction] = {}
         self.bounds: list[Param] = []
@@ -180,14 +219,18 @@ class _Kernel:
     def launch(self, name: str) -> Launch:
         rows = self._rows()
         lines: Callable[[Store], list[str]] = lambda store: self._lines(rows, store)  # noqa: E731
-        regions = [part for side, part in self.regions.items() if not side or not self.body_only]
-        kernel, arguments = store_kernel(name, self.node, self.arguments, regions, lines, self.options, self.bounds)
-        block = self.options.block
-        return Launch(kernel, grid_of(self.node, block), block, arguments, (self.node,), (self._note(),))
+        regions = list(self.regions.values())
+        kernel, arguments = store_kernel(
+            name, self.node, self.arguments, regions, lines, self.options, self.bounds, self.rows
+        )
+        block, tile = self.options.block, (self.x.block, self.y.block)
+        notes = tuple(self._notes())
+        grid = grid_of(self.node, tile)
+        return Launch(kernel, grid, block, arguments, (self.node,), notes, pixels=(1, self.rows))
 
-    def _note(self) -> str:
+    def _notes(self) -> list[str]:
         shown = ", ".join(each or "body" for each in self.regions)
-        return f"regions: {shown}"
+        return [f"regions: {shown}", *([f"{self.rows} pixels of a thread"] if self.rows > 1 else [])]
 
     def _bound(self, name: str, value: int) -> str:
         """A parameter of the kernel with a bound of the partition; its name."""
@@ -196,8 +239,11 @@ class _Kernel:
             self.bounds.append(param)
         return param.name
 
-    def _region(self, row: Side, column: Side) -> PixelFunction:
+    def _region(self, row: Side, column: Side) -> PixelFunction | None:
+        """The region at these sides. None if it is left out."""
         name = f"{row.name}{column.name}"
+        if self.body_only and name:
+            return None
         if name not in self.regions:
             loads: dict[str, PixelFunction] = {}
             for access in self.node.accesses:
@@ -209,17 +255,17 @@ class _Kernel:
 
     # --- switching ---------------------------------------------------------------------------------------------
 
-    def _rows(self) -> list[tuple[str, _Switch]]:
-        """The tests of rows of blocks, each with the columns of these rows. The last test is empty."""
+    def _rows(self) -> list[tuple[str, Side, _Switch]]:
+        """The tests of rows of blocks, each with their side and the columns of these rows. The last test is empty."""
         y = self.y
         if not y.is_split():
-            return [("", self._columns(y.both))]
-        found: list[tuple[str, _Switch]] = []
+            return [("", y.both, self._columns(y.both))]
+        found: list[tuple[str, Side, _Switch]] = []
         if y.low_end is not None:
-            found.append((f"block_y < {self._bound('top', y.low_blocks())}", self._columns(y.low)))
+            found.append((f"block_y < {self._bound('top', y.low_blocks())}", y.low, self._columns(y.low)))
         if y.high_start is not None:
-            found.append((f"block_y >= {self._bound('bottom', y.high_block())}", self._columns(y.high)))
-        return [*found, ("", self._columns(y.middle))]
+            found.append((f"block_y >= {self._bound('bottom', y.high_block())}", y.high, self._columns(y.high)))
+        return [*found, ("", y.middle, self._columns(y.middle))]
 
     def _columns(self, row: Side) -> _Switch:
         """The tests of columns of blocks or of warps, each with its region. The last test is empty."""
@@ -237,22 +283,23 @@ class _Kernel:
             found.append((f"{'x' if grain else 'block_x'} >= {bound}", self._region(row, x.high)))
         return [*found, ("", self._region(row, x.middle))]
 
-    def _lines(self, rows: Sequence[tuple[str, _Switch]], store: Store) -> list[str]:
-        switches = [test for test, _ in rows] + [test for _, columns in rows for test, _ in columns]
+    def _lines(self, rows: Sequence[tuple[str, Side, _Switch]], store: Store) -> list[str]:
+        switches = [test for test, _, _ in rows] + [test for _, _, columns in rows for test, _ in columns]
         lines = [
             f"block_{axis} = i32(blockIdx.{axis})" for axis in "xy" if any(f"block_{axis} " in t for t in switches)
         ]
-        body = self.regions.get("")
 
-        def statement(part: PixelFunction) -> str:
-            return "return" if self.body_only and part is not body else store(part)
+        def statements(part: PixelFunction | None, row: Side) -> list[str]:
+            return ["return"] if part is None else store(part, cut=bool(row.name))
 
-        inner = [(test, _chain([(each, [statement(part)]) for each, part in columns])) for test, columns in rows]
+        inner = [
+            (test, _chain([(each, statements(part, row)) for each, part in columns])) for test, row, columns in rows
+        ]
         return lines + _chain(inner)
 
 
 #: Tests of columns of blocks with the regions that follow them. The last test is empty.
-_Switch = list[tuple[str, PixelFunction]]
+_Switch = list[tuple[str, PixelFunction | None]]
 
 
 def _chain(parts: Sequence[tuple[str, list[str]]]) -> list[str]:
@@ -282,3 +329,8 @@ def isp(graph: Graph, options: Options) -> Lowered:
 def isp_warp(graph: Graph, options: Options) -> Lowered:
     """One kernel for each operator, with regions of blocks and, along x, of warps."""
     return lower_nodes(graph, "isp_warp", options, isp_warp_node)
+
+
+def isp_rows(graph: Graph, options: Options) -> Lowered:
+    """One kernel for each operator, with regions, in which each thread computes several pixels."""
+    return lower_nodes(graph, "isp_rows", options, isp_rows_node)

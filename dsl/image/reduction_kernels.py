@@ -42,6 +42,8 @@ from .. import (
 )
 
 __all__ = [
+    "add_pairs",
+    "add_word",
     "histogram_of_pixels",
     "identity_number",
     "move_narrow",
@@ -68,8 +70,11 @@ if TYPE_CHECKING:
     def REDUCE_finish(value: REDUCE_VALUE, pixels: i64) -> REDUCE_RESULT: ...
     def REDUCE_move(value: REDUCE_VALUE, lanes: i32) -> REDUCE_VALUE: ...
     def REDUCE_bin(pixel: REDUCE_PIXEL) -> i32: ...
+    def REDUCE_add(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE: ...
+    def REDUCE_pairs(left: u32, right: u32) -> u32: ...
 else:
     REDUCE_identity = REDUCE_lift = REDUCE_combine = REDUCE_finish = REDUCE_move = REDUCE_bin = None
+    REDUCE_add = REDUCE_pairs = None
 
 REDUCE_IDENTITY = 0.0
 #: Threads of a block, and its warps.
@@ -88,6 +93,8 @@ REDUCE_VECTORS = True
 #: Pixels of a word, and words that a thread loads before it combines them.
 REDUCE_PER = 4
 REDUCE_UNROLL = 4
+#: Bits of a value that is compared in pairs.
+REDUCE_BITS = 8
 #: 32-bit parts of a value.
 REDUCE_PARTS = 1
 REDUCE_BINS = 256
@@ -245,6 +252,24 @@ def add_word(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
 
 
 @device(inline=True)
+def add_pairs(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
+    """The same for the smallest or the largest of integers of 8 and 16 bits, which are compared in pairs of 16 bits.
+
+    Of two such numbers, the one with the larger upper byte is larger. So the upper bytes of the result are those of the
+    bytes at odd places, whatever is at even places. Those at even places are compared after a shift by 8 bits.
+    """
+    parts = pointer_cast(u32, addr(word))
+    found: u32 = parts[0]
+    for part in unroll(range(1, 4)):
+        found = REDUCE_pairs(found, parts[part])
+    if REDUCE_BITS == 8:
+        for part in unroll(range(4)):
+            found = REDUCE_pairs(found, parts[part] << 8)
+    found = REDUCE_pairs(found, found << 16)
+    return REDUCE_combine(total, REDUCE_VALUE(found >> (32 - REDUCE_BITS)))
+
+
+@device(inline=True)
 def add_pixels(total: REDUCE_VALUE, source: const_ptr[REDUCE_PIXEL], word: u32) -> REDUCE_VALUE:
     """The same for the word with this number in an image that does not begin at a multiple of the size of words."""
     for i in range(REDUCE_PER):
@@ -285,7 +310,7 @@ def reduce_in_strides(
             for u in unroll(range(REDUCE_UNROLL)):
                 chunk[u] = words[at + u * REDUCE_BLOCK]
             for u in unroll(range(REDUCE_UNROLL)):
-                total = add_word(total, chunk[u])
+                total = REDUCE_add(total, chunk[u])
             at += step
         if at < whole:
             for u in unroll(range(REDUCE_UNROLL)):
@@ -293,7 +318,7 @@ def reduce_in_strides(
                     chunk[u] = words[at + u * REDUCE_BLOCK]
             for u in unroll(range(REDUCE_UNROLL)):
                 if at + u * REDUCE_BLOCK < whole:
-                    total = add_word(total, chunk[u])
+                    total = REDUCE_add(total, chunk[u])
     else:
         while at < whole:
             for u in range(REDUCE_UNROLL):

@@ -32,7 +32,7 @@ def test_all_lowerings_compute_what_numpy_computes(share: int, pytestconfig: pyt
 
 def check(found: RandomPipeline, seed: int) -> None:
     reference = found.reference()
-    for lowering in ("naive", "isp", "isp_warp"):
+    for lowering in ("naive", "isp", "isp_warp", "isp_rows"):
         for loops in (False, True) if lowering == "isp" else (False,):
             try:
                 outputs = computed(found, lowering, loops)

@@ -51,7 +51,7 @@ def texts(*words: str) -> list[str]:
         ("bench list cuda_samples/F", ["cuda_samples/FDTD3d"]),
         ("bench run --variant -O1 --variant=kf", ["--variant=kf_trad", "--variant=kfcm"]),
         ("image show image/gau", ["image/gaussian3x3", "image/gaussian5x5"]),
-        ("image show harris --lowering isp_", ["isp_warp"]),
+        ("image show harris --lowering isp_", ["isp_warp", "isp_rows"]),
         ("bench run gaussian3x3 --variant lowering:isp+", ["lowering:isp+m"]),
         ("bench compare a b --fail-on=slower,inv", ["--fail-on=slower,invalid"]),
         ("bench export r.json --format c", ["csv"]),

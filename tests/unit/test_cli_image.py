@@ -112,7 +112,7 @@ def test_refusals(file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         (["no_such_filter"], 3, "no program is called 'no_such_filter'"),
         ([str(tmp_path / "missing.py")], 3, "No such file"),
         ([f"{file}:edges", "--lowering=ips"], 2, "there is no lowering 'ips' (did you mean 'isp'?)"),
-        ([f"{file}:edges", "--size=5"], 2, "'5' is not two numbers such as 512x512"),
+        ([f"{file}:edges", "--size=5"], 2, "'5' is not two numbers from 1 on, such as 512x512"),
         ([f"{file}:edges", "--size=dst=5x5"], 2, "edges has no image 'dst'; there are src"),
         ([f"{file}:edges", "--block=64x32"], 2, "at most 1024 threads"),
         ([f"{file}:edges", "--counts"], 2, "--counts counts the instructions of regions: --lowering=isp, isp_warp"),

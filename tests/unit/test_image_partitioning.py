@@ -48,7 +48,7 @@ def test_every_pixel_equals_that_of_the_naive_kernel(mode: str) -> None:
     for width, height in [(1, 1), (3, 7), (64, 4), (70, 5), (128, 6), (200, 13)]:
         array = random_image(width, height)
         naive = both.compile((height, width), block=(64, 2))(array, backend=backend)
-        lowerings = [("isp", (16, 4), False), ("isp_warp", (64, 2), False)]
+        lowerings = [("isp", (16, 4), False), ("isp_warp", (64, 2), False), ("isp_rows", (32, 2), False)]
         if mode == "repeat" or width > 100:  # elsewhere, `loops` changes nothing
             lowerings.append(("isp", (64, 2), True))
         for lowering, block, loops in lowerings:

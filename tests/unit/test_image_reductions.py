@@ -115,6 +115,25 @@ def test_extrema_of_other_pixels(pixel: Any, dtype: Any) -> None:
     assert run(maximum(pixel), image, pixel)[0] == image.max()
 
 
+@pytest.mark.parametrize(("pixel", "dtype"), [(t.U8, np.uint8), (t.I8, np.int8), (t.U16, np.uint16), (t.I16, np.int16)])
+@pytest.mark.parametrize("operator", [minimum, maximum])
+def test_extrema_of_narrow_integers_are_found_at_every_place(operator: Any, pixel: Any, dtype: Any) -> None:
+    """Such integers are compared in pairs of 16 bits. Bytes have every value beside them."""
+    limits = np.iinfo(dtype)
+    kept = limits.min // 2 + limits.max // 2
+    # One tile of words, and pixels behind it.
+    count = 16384 // np.dtype(dtype).itemsize + 3
+    for at in (0, 1, 2, 3, 5, 10, 15, count - 1):
+        image = np.full(count, kept, dtype)
+        image[at] = kept - 1 if operator is minimum else kept + 1
+        assert run(operator(pixel), image, pixel)[0] == image[at]
+        image = pixels_of(dtype, count, seed=at)
+        # Values of one half of the range, so that the extreme one is rare.
+        image = np.maximum(image, kept) if operator is minimum else np.minimum(image, kept)
+        image[at] = kept - 1 if operator is minimum else kept + 1
+        assert run(operator(pixel), image, pixel)[0] == image[at]
+
+
 @pytest.mark.parametrize(("pixel", "dtype"), [(t.F16, np.float16), (f32, np.float32), (t.F64, np.float64)])
 def test_extrema_of_pixels_that_are_nan(pixel: Any, dtype: Any) -> None:
     """A NaN is the smallest and the largest pixel only where every pixel is NaN."""
