@@ -31,7 +31,10 @@ class Machine:
     ``latency``: a round of a loop that fills a tile, besides its instructions.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
-    cache. ``overlap``: the power of the norm that joins the times of bytes and of instructions.
+    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code that
+    is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps from
+    which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of instructions
+    and of accesses.
     """
 
     name: str = "built-in numbers of an H200"
@@ -47,6 +50,12 @@ class Machine:
     l2_bytes: float = 30e6
     #: 128 lanes of each multiprocessor at 1.98 GHz, of which 90 % are reached.
     instructions_per_second: float = 0.9 * 128 * 1.98e9 * _MULTIPROCESSORS
+    #: 32 lanes of each multiprocessor for loads, stores and shuffles.
+    accesses_per_second: float = 0.9 * 32 * 1.98e9 * _MULTIPROCESSORS
+    l1: float = 128e3
+    code: float = 600
+    fetched: float = 3000
+    occupancy: float = 0.25
     overlap: float = 6
     multiprocessors: int = _MULTIPROCESSORS
 
@@ -75,6 +84,7 @@ class Machine:
             l2_bytes=H200.l2_bytes * share,
             block=H200.block / share,
             instructions_per_second=H200.instructions_per_second * share,
+            accesses_per_second=H200.accesses_per_second * share,
             multiprocessors=int(values["multiprocessors"]),
         )
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ... import types as t
@@ -25,7 +24,7 @@ from ...intrinsics import syncthreads, syncwarp
 from ...kernel import GeneratedKernel, kernel_from_text
 from ...language import shared, unroll
 from ..borders import MAP_NAMES, Checks
-from ..groups import MOST_UNROLLED_COPIES, Group, Reach, window_of
+from ..groups import Group, Reach, window_of
 from ..lowered import KernelArgument, Options
 from ..lowering import (
     Arguments,
@@ -41,7 +40,7 @@ from ..operator_body import PixelFunction
 from ..operators import Access, Node
 from ..sizes import smallest
 from .padding import Reads
-from .strips import MOST_ROWS_OF_STRIP, Strips, strips_of
+from .strips import Strips, strips_of
 
 __all__ = ["Context", "GroupKernel", "Tile"]
 
@@ -86,6 +85,7 @@ class GroupKernel:
         self.group, self.options, self.team = group, options, group.team
         self.inside = set(group.nodes)
         self.is_unrolled = group.is_unrolled(options)
+        self.rows_of_strip = group.rows_of_strip(options)
         self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS, shared_sizes=True)
         self.reaches = group.reaches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
@@ -102,12 +102,6 @@ class GroupKernel:
         self.params: dict[Param, None] = {}
 
     # --- pixel functions ---------------------------------------------------------------------------------------
-
-    @cached_property
-    def most(self) -> int:
-        """The most pixels of a strip. Without unrolled loops, pixels of a strip share nothing."""
-        copies = max(self.group.copies(self.options).values())
-        return max(1, min(MOST_ROWS_OF_STRIP, MOST_UNROLLED_COPIES // copies)) if self.is_unrolled else 1
 
     def _tile(self, node: Node[Any]) -> Tile:
         reach = self.reaches[node]
@@ -192,7 +186,7 @@ class GroupKernel:
         team, each thread computes strips."""
         first = tiles[0]
         if context.inner:
-            return self._fill_strips(tiles, context, width, strips_of(width, first.height, self.team.size, self.most))
+            return self._fill_strips(tiles, context, width, strips_of(width, first.height, self.team.size, self.rows_of_strip))
         column, row = f"i % {width}", f"i // {width}"
         index = "i" if width == first.width else f"({row}) * {first.width} + {column}"
         body = [f"x = {first.x.name} + {column}", f"y = {first.y.name} + {row}"]
