@@ -16,9 +16,9 @@ from typing import Any
 
 import image_tiles
 from ptxmotion.dsl.image import Options
+from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.groups import plan_from_json
-from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.schedule.costs import TimeModel, paper_model, weights_path
 from ptxmotion.dsl.image.schedule.fitting import Measured, fitted, leave_one_out, save
 from ptxmotion.dsl.image.schedule.work import Members, work_of

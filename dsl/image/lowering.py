@@ -208,8 +208,8 @@ def _checked(
 
 
 def constant_of(boundary: Boundary, pixel: t.Scalar | t.Struct, name: str) -> tuple[str, dict[str, object]]:
-    """The pixel outside of an image with a constant boundary, as text that mentions names like ``name``, and the objects
-    of these names."""
+    """The pixel outside of an image with a constant boundary, as text that mentions names like ``name``, and the
+    objects of these names."""
     value = boundary.value
     if isinstance(pixel, t.Scalar):
         assert not isinstance(value, tuple)

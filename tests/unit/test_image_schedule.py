@@ -79,7 +79,7 @@ def test_what_a_kernel_does() -> None:
     # A thread reads 3 x 3 pixels for one of the result, and 3 x 6 for four.
     assert work(graph, Shape("block", (32, 8), (1, 1))).loads == 9
     assert work(graph, Shape("block", (32, 8), (1, 4))).loads == 18 / 4
-    # A tile of 32 x 10 pixels: 160 of 256 threads compute 2 pixels, each with 3 loads; 3 reads for a pixel of the result.
+    # A tile of 32 x 10 pixels: 160 of 256 threads compute 2 pixels, each with 3 loads. A pixel of the result: 3 reads.
     tiled = work(graph, Shape("block", (32, 8), (1, 1)), "across")
     assert (tiled.loads, tiled.reads, tiled.filled, tiled.waits) == (6 * 160 / 256, 3, 2 * 160 / 256, 1)
     assert tiled.shared == 4 * 32 * 10
@@ -210,8 +210,7 @@ def test_weights_are_fitted_to_times(tmp_path: Path) -> None:
     """Times that a model with other weights gives: the fit finds times that are near them, also for a program that it
     has not seen."""
     known = time_model(tmp_path / "none")
-    changed = {name: getattr(H200, name) * factor for name, factor in (("memory", 0.5), ("instruction", 2), ("l2", 0.4))}
-    true = TimeModel(replace(H200, **changed))
+    true = TimeModel(replace(H200, memory=H200.memory * 0.5, instruction=H200.instruction * 2, l2=H200.l2 * 0.4))
     measured: list[Measured] = []
     for graph in (blur.graph(1500, 1000), corners.graph(1024, 1024), blur.graph(300, 300)):
         members = Members(graph, graph.nodes, Options())

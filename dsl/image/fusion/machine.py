@@ -34,10 +34,10 @@ class Machine:
     ``latency``: a round of a loop that fills a tile, besides its instructions.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
-    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code that
-    is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps from
-    which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of instructions
-    and of accesses.
+    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code
+    that is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps
+    from which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of
+    instructions and of accesses.
     """
 
     name: str = "built-in numbers of an H200"
@@ -118,7 +118,7 @@ def machine_here(path: Path | None = None) -> Machine:
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
         values = {name: document["time"][name] for name in FITTED}
-        if any(isinstance(value, bool) or not isinstance(value, int | float) or value <= 0 for value in values.values()):
+        if any(type(value) not in (int, float) or value <= 0 for value in values.values()):
             raise ValueError("numbers of a machine are positive")
         return replace(found, name=str(document["machine"]), **values)
     except (ValueError, KeyError, TypeError) as why:

@@ -415,7 +415,8 @@ def _of_global(group: Group) -> Work:
     """The work of a global operator: the bytes of the images that it reads."""
     moved = _bytes({access.image for node in group.nodes for access in node.accesses})
     counts = dict.fromkeys(("alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "transactions"), 0.0)
-    rest = dict.fromkeys(("code", "serial", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint"), 0.0)
+    more = ("code", "serial", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
+    rest = dict.fromkeys(more, 0.0)
     return Work(
         pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
         **counts, **rest,

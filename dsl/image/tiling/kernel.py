@@ -186,7 +186,8 @@ class GroupKernel:
         team, each thread computes strips."""
         first = tiles[0]
         if context.inner:
-            return self._fill_strips(tiles, context, width, strips_of(width, first.height, self.team.size, self.rows_of_strip))
+            strips = strips_of(width, first.height, self.team.size, self.rows_of_strip)
+            return self._fill_strips(tiles, context, width, strips)
         column, row = f"i % {width}", f"i // {width}"
         index = "i" if width == first.width else f"({row}) * {first.width} + {column}"
         body = [f"x = {first.x.name} + {column}", f"y = {first.y.name} + {row}"]

@@ -5,15 +5,14 @@ the places outside, as the boundary of the readers says. The readers then need n
 as other teams do. `boundaries` finds the tiles for which this gives the same values, and `Reads.is_padded` the accesses
 that may read such a tile without an exchange.
 
-An access may do so if it reads the tile itself, or an inline operator that reads nothing but pixels of such tiles at its
-own place and does not depend on its coordinates. Then the operator gives at a place outside the value that it has at the
-place for which that one is exchanged.
+An access may do so if it reads the tile itself, or an inline operator that reads nothing but pixels of such tiles at
+its own place and does not depend on its coordinates. Then the operator gives at a place outside the value that it has
+at the place for which that one is exchanged.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,9 +60,7 @@ class Reads:
         return _pointwise(image, self.group, self.options, self.tiles) if access.boundary.is_index_map else None
 
 
-def _pointwise(
-    node: Node[Any], group: Group, options: Options, tiles: frozenset[Node[Any]]
-) -> set[Node[Any]] | None:
+def _pointwise(node: Node[Any], group: Group, options: Options, tiles: frozenset[Node[Any]]) -> set[Node[Any]] | None:
     """The tiles that an inline operator reads at its own place. None if it reads anything else."""
     if _uses_coordinates(node) or not node.accesses:
         return None
@@ -92,5 +89,3 @@ def _moved(access: Access, node: Node[Any]) -> tuple[int, int]:
 def _uses_coordinates(node: Node[Any]) -> bool:
     body = node.operator.body
     return any(isinstance(each, ast.Name) and each.id in (body.x, body.y) for each in ast.walk(body.tree))
-
-
