@@ -81,5 +81,3 @@ def in_a_row(runs: Sequence[Sequence[tuple[int, ...]]]) -> list[tuple[int, ...]]
         read = {other for sources in run for other in sources}
         ends = tuple(start + number for number in range(len(run)) if number not in read)
     return found
-
-

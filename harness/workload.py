@@ -80,10 +80,11 @@ class Arm:
 
     ``launch`` is the launch mode for timing: `stream`, `graph` (captured once, replayed), `branches` (a graph in which
     launches only wait for those that they depend on), or `auto`, which is a graph if a run is short or has several
-    launches. ``accesses`` is what kernels read and write; `branches` needs it. ``same_program`` says that the host program is that of the baseline: then
-    all device memory must be equal, not only the outputs. ``error`` says why the variant could not be made; then it is
-    not run. ``promises`` maps the PTX of a module to the promise about its pointers, which is checked at each launch
-    (`alias_check`). ``contracts`` maps the PTX of a module to the text of its contract (`contract_guard`).
+    launches. ``accesses`` is what kernels read and write; `branches` needs it. ``same_program`` says that the host
+    program is that of the baseline: then all device memory must be equal, not only the outputs. ``error`` says why the
+    variant could not be made; then it is not run. ``promises`` maps the PTX of a module to the promise about its
+    pointers, which is checked at each launch (`alias_check`). ``contracts`` maps the PTX of a module to the text of its
+    contract (`contract_guard`).
     """
 
     id: str
