@@ -365,7 +365,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         each = members.counts(group.stored, group.tiled, (1 if columns > 1 else columns, tall), fill=False)
         total += each.times(columns)
         code += each.instructions * columns * members.unrolled
-        live = each.loads / max(1, tall) + each.reads / max(1, tall)
+        live = (each.loads + each.reads) / max(1, tall) * members.unrolled
     if group.kind == "hybrid":
         added, shuffles, live = _in_registers(members, group, tiles)
         total += added

@@ -20,7 +20,7 @@ from typing import Any
 
 from ... import types as t
 from ...functions import Param
-from ...intrinsics import syncthreads, syncwarp
+from ...intrinsics import shfl_sync, syncthreads, syncwarp
 from ...kernel import GeneratedKernel, kernel_from_text
 from ...language import shared, unroll
 from ..borders import MAP_NAMES, Checks
@@ -391,6 +391,7 @@ class GroupKernel:
             **words_of(self.group.stored[0].pixel, [*params, *pixels]),
             **{name: function.function for name, function in self.functions.items()},
             "shared": shared,
+            "shfl_sync": shfl_sync,
             "syncthreads": syncthreads,
             "syncwarp": syncwarp,
             "unroll": unroll,
