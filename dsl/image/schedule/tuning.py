@@ -1,9 +1,9 @@
 """The schedule that is fastest on a GPU, within a budget of seconds.
 
-First the plans of all models are timed (`auto.candidates`), and the one with regions for each operator that checks
-indices. Then the groups of the best plan are changed one at a time: regions; other tiles, blocks, pixels of a thread
-and registers, in the order of their time by the model. A change that helps is kept. The time of each plan is measured
-once.
+First the plans of all searches are timed (`auto.candidates`), and the one with regions for each operator that checks
+indices. Then plans around the best one are timed, in the order of their time by the model (`neighbours`): with regions,
+other tiles, blocks, pixels of a thread and registers of a group, with two groups merged, or with a group split. After a batch that has a better plan, the search goes on around that one. The time
+of each plan is measured once.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..graph import Graph
-from ..groups import Group, Plan, separate
+from ..groups import Plan, separate
 from ..lowered import Options
 from .auto import candidates
-from .costs import Model, model_here
-from .shapes import shapes, with_regions
-from .work import Members, work_of
+from .costs import TimeModel, time_model
+from .neighbours import neighbours
+from .shapes import with_regions
 
 __all__ = ["Measure", "Tuned", "tune"]
 
-#: Plans that are compiled together, and changes of a group that are timed.
+#: Plans that are compiled together.
 _BATCH = 8
-_CHANGES = 32
 
 
 class Measure(Protocol):
@@ -53,7 +52,7 @@ def tune(graph: Graph, options: Options, measure: Measure, seconds: float, progr
     found["isp"] = _partitioned(graph, options)
     for plan in search.batches([*found.values()]):
         search.time(plan, next(name for name, each in found.items() if each is plan))
-    model = model_here("time")
+    model = time_model()
     while not search.is_over and search.improve(model):
         pass
     return Tuned(search.best[0], search.best[1], search.times)
@@ -98,19 +97,14 @@ class _Search:
         self.progress(f"{name}: {taken:.2f} us")
         return True
 
-    def improve(self, model: Model) -> bool:
-        """Time changes of each group of the best plan. Whether one of them is faster."""
-        found = False
-        for at in range(len(self.best[0].groups)):
-            for plan in self.batches(self._changes(at, model)):
-                found = self.time(plan, f"{plan.groups[at]}") or found
-        return found
-
-    def _changes(self, at: int, model: Model) -> list[Plan]:
-        plan = self.best[0]
-        members = Members(plan.graph, plan.groups[at].nodes, self.options)
-        groups = sorted(shapes(members), key=lambda group: model(work_of(members, group)))[:_CHANGES]
-        return [_with(plan, at, group) for group in (*with_regions(plan.groups[at], self.options), *groups)]
+    def improve(self, model: TimeModel) -> bool:
+        """Time the plans around the best one, until a batch of them has a better one. Whether there is one."""
+        before = self.best[0]
+        for number, plan in enumerate(self.batches(neighbours(before, self.options, model)), 1):
+            self.time(plan, _difference(before, plan))
+            if number % _BATCH == 0 and self.best[0] is not before:
+                break
+        return self.best[0] is not before
 
 
 def _partitioned(graph: Graph, options: Options) -> Plan:
@@ -119,5 +113,7 @@ def _partitioned(graph: Graph, options: Options) -> Plan:
     return replace(plan, groups=tuple(next(with_regions(group, options), group) for group in plan.groups))
 
 
-def _with(plan: Plan, at: int, group: Group) -> Plan:
-    return replace(plan, groups=(*plan.groups[:at], group, *plan.groups[at + 1 :]))
+def _difference(before: Plan, after: Plan) -> str:
+    """The groups that are new."""
+    known = set(map(str, before.groups))
+    return " | ".join(str(group) for group in after.groups if str(group) not in known)
