@@ -2,8 +2,8 @@
 
 First the plans of all searches are timed (`auto.candidates`), and the one with regions for each operator that checks
 indices. Then plans around the best one are timed, in the order of their time by the model (`neighbours`): with regions,
-other tiles, blocks, pixels of a thread and registers of a group, with two groups merged, or with a group split. After a batch that has a better plan, the search goes on around that one. The time
-of each plan is measured once.
+other tiles, blocks, pixels of a thread and registers of a group, with two groups merged, or with a group split. After a
+batch that has a better plan, the search goes on around that one. The time of each plan is measured once.
 """
 
 from __future__ import annotations
