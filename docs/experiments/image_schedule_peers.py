@@ -52,6 +52,8 @@ ARCH = "sm_90"
 SIZES = (2048, 4096, 512)
 #: The names of our own schedules. `separate` is built only where the model chooses it.
 OURS = ("naive", "fused", "greedy", "paper", "dynamic", "separate", "tuned")
+#: By name: the tiles that all groups with tiles have, and whether all columns of a thread are in registers.
+TILES = {"block": ("block", None), "warp": ("warp", None), "registers": ("hybrid", True), "hybrid": ("hybrid", False)}
 #: Pixels at each edge that are not compared with those of peers.
 MARGIN = 40
 #: The largest difference of a peer, over the largest pixel; for images of bytes, the largest difference.
@@ -61,14 +63,21 @@ RELATIVE, BYTES = 1e-4, 1
 # --- build --------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, programs: Sequence[str], sizes: Sequence[int], jobs: int) -> None:
-    """Write machine code, and for each program and size a file of launches."""
+def build(folder: Path, programs: Sequence[str], sizes: Sequence[int], tiled: Sequence[str], jobs: int) -> None:
+    """Write machine code, and for each program and size a file of launches. The programs of ``tiled`` get schedules
+    with one kind of tiles, too."""
     folder.mkdir(parents=True, exist_ok=True)
     start, total = time.monotonic(), 0
     with process_pool(jobs) as pool:
         # The programs whose schedules take longest come first.
         ordered = sorted(programs, key=lambda name: -len(PROGRAMS[name].graph(16).nodes))
         tasks = list(itertools.product(ordered, sizes))
+        kinds = [
+            (word, name, size, pool.submit(_with_tiles, name, size, word))
+            for name, size in tasks
+            if name in tiled
+            for word in TILES
+        ]
         for name, size, seconds, arms in pool.map(_planned, *zip(*tasks, strict=True)):
             words = [word for word in arms if word != "auto"]
             list(pool.map(_compiled, [(folder, name, size, word, arms[word]) for word in words]))
@@ -76,7 +85,8 @@ def build(folder: Path, programs: Sequence[str], sizes: Sequence[int], jobs: int
             (folder / f"{name}-{size}.json").write_text(json.dumps({"seconds": seconds, "arms": arms}))
             now = time.monotonic() - start
             print(f"{name} {size}: {len(words)} schedules; found in {seconds:.1f} s; {now:.0f} s", flush=True)
-    print(f"{total} schedules of {len(tasks)} programs and sizes in {time.monotonic() - start:.0f} s")
+        list(pool.map(_compiled, [(folder, name, size, word, each.result()) for word, name, size, each in kinds]))
+    print(f"{total + len(kinds)} schedules of {len(tasks)} programs and sizes in {time.monotonic() - start:.0f} s")
 
 
 def _planned(name: str, size: int) -> tuple[str, int, float, dict[str, Any]]:
@@ -89,6 +99,37 @@ def _planned(name: str, size: int) -> tuple[str, int, float, dict[str, Any]]:
     arms: dict[str, Any] = {"naive": None, "auto": found[0].name}
     arms |= {each.name: each.plan.to_json() for each in found if each.name != "separate" or each is found[0]}
     return name, size, time.monotonic() - start, arms
+
+
+def _with_tiles(name: str, size: int, word: str) -> str:
+    """The plan of dynamic programming over groups that have no tiles, or tiles of one kind."""
+    from ptxmotion.dsl.image import Options
+    from ptxmotion.dsl.image.groups import Group, Plan
+    from ptxmotion.dsl.image.schedule.costs import model_here
+    from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
+    from ptxmotion.dsl.image.schedule.shapes import shapes
+    from ptxmotion.dsl.image.schedule.work import Members, Work, work_of
+
+    graph, options, cost = PROGRAMS[name].graph(size), Options(), model_here("time")
+    kind, whole = TILES[word]
+
+    def is_allowed(group: Group) -> bool:
+        columns = whole is None or (group.in_registers == group.pixels[0]) == whole
+        return not group.tiled or (group.kind == kind and columns)
+
+    def works(nodes: Any) -> list[tuple[Group, Work]]:
+        members = Members(graph, tuple(nodes), options)
+        return [(group, work_of(members, group)) for group in shapes(members) if is_allowed(group)]
+
+    class OfOneKind(Chooser):
+        def best(self, block: frozenset[int]) -> tuple[Group, float] | None:
+            if block not in self.works:
+                self.works[block] = works(graph.nodes[at] for at in sorted(block))
+            return super().best(block)
+
+    partition = dynamic_plan(OfOneKind(graph, options, cost))[0].groups
+    best = [min(works(group.nodes), key=lambda each: cost(each[1]))[0] for group in partition]
+    return Plan(graph, tuple(best)).to_json()
 
 
 def _compiled(task: tuple[Path, str, int, str, str | None]) -> None:
@@ -270,7 +311,7 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, fl
 def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator[tuple[str, Callable[[], None]]]:
     """The arms of a program by name, naive kernels first. The names of peers begin with ``peer:``."""
     path = bench.folder / f"{bench.name}-{bench.size}"
-    for word in dict.fromkeys(("naive", *OURS)):
+    for word in dict.fromkeys(("naive", *OURS, *TILES)):
         file = Path(f"{path}-{word}.json")
         if file.is_file() and (not words or word in words or word == "naive"):
             yield word, bench.ours(json.loads(file.read_text()))
@@ -392,6 +433,7 @@ def main() -> None:
         each.add_argument("--programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
         each.add_argument("--sizes", type=int, nargs="*", default=list(SIZES), help="widths and heights")
         if word == "build":
+            each.add_argument("--tiles", nargs="*", default=[], help="programs to build with each kind of tiles, too")
             each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
         else:
             each.add_argument("--peers", type=Path, help="a shared library of compiled programs")
@@ -403,7 +445,7 @@ def main() -> None:
             each.add_argument("--arms", nargs="*", default=[], help="only these arms; peers as peer:NAME")
     chosen = parser.parse_args()
     if chosen.action == "build":
-        build(chosen.folder, chosen.programs, chosen.sizes, chosen.jobs)
+        build(chosen.folder, chosen.programs, chosen.sizes, chosen.tiles, chosen.jobs)
     else:
         (run if chosen.action == "run" else once)(chosen.folder, chosen)
 
