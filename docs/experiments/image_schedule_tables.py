@@ -122,6 +122,26 @@ def quotients(times: Times) -> list[str]:
     return lines
 
 
+#: The arms of figure 9 of Jangda and Guha: tiles of blocks, of warps in shared memory, in registers, and hybrid.
+TILES = ("block", "warp", "registers", "hybrid")
+
+
+def tiles(times: Times, size: int) -> list[str]:
+    """The best manual schedule over each kind of tiles of ours."""
+    lines = [f"| manual over …, {size}² | {' | '.join(TILES)} | `dynamic` |", f"| --- {'| --- ' * (len(TILES) + 1)}|"]
+    rows: list[list[float]] = []
+    for (name, of_size), each in times.items():
+        if of_size == size and TILES[0] in each:
+            manual = least(of_halide(each, []).values())
+            rows.append([manual / each.get(word, math.nan) for word in (*TILES, "dynamic")])
+            lines.append(f"| {name} | {' | '.join(f'{cell:.2f}' for cell in rows[-1])} |")
+    if rows:
+        lines.append(
+            f"| geometric mean | {' | '.join(f'{geometric(cells):.2f}' for cells in zip(*rows, strict=True))} |"
+        )
+    return lines
+
+
 def roofline(times: Times, size: int, path: Path) -> None:
     """Operations per second by operations per byte of the inputs and outputs."""
     plt: Any = importlib.import_module("matplotlib.pyplot")
@@ -187,7 +207,8 @@ def main() -> None:
     times = read(chosen.files)
     for size in sorted({size for _, size in times}):
         print("\n".join(table(times, size)), end="\n\n")
-    print("\n".join(quotients(times)))
+    print("\n".join(quotients(times)), end="\n\n")
+    print("\n".join(tiles(times, 2048)))
     if chosen.roofline:
         roofline(times, chosen.size, chosen.roofline)
 
