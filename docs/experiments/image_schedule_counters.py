@@ -38,8 +38,7 @@ SUMS = {
     "global loads": f"{SASS}_global_ld.sum",
     "shared loads": f"{SASS}_shared_ld.sum",
     "shared stores": f"{SASS}_shared_st.sum",
-    "shuffles": "smsp__inst_executed_op_shfl.sum",
-    "barriers": "smsp__inst_executed_pipe_adu.sum",
+    "address unit": "smsp__inst_executed_pipe_adu.sum",
     "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
     "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
     "ffma": "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum",
@@ -66,8 +65,6 @@ PREDICTED = {
     "loads": "global loads",
     "reads": "shared loads",
     "filled": "shared stores",
-    "shuffles": "shuffles",
-    "waits": "barriers",
     "occupancy": "occupancy %",
 }
 
@@ -131,7 +128,7 @@ def predicted(made: list[Work]) -> dict[str, float]:
     for work in made:
         found["moved"] += work.moved
         found["occupancy"] += 100 * work.occupancy / len(made)
-        for word in ("alu", "sfu", "loads", "reads", "filled", "shuffles", "waits"):
+        for word in ("alu", "sfu", "loads", "reads", "filled"):
             found[word] += getattr(work, word) * work.pixels / pixels
     return found
 
