@@ -4,7 +4,9 @@
 
 FOLDER was written by `image_schedule_peers.py build`. Runs its action `once` under `ncu` without control of clocks and
 caches, and prints a line for each arm: the sums of its kernels. For our own schedules, each count of the model follows
-with the counter. Counts are those of warps, divided by the pixels of a result and multiplied by 32.
+with what was counted, for one pixel of the largest result: floating-point operations (alu), instructions of the SFU,
+loads from global (loads) and shared memory (reads), stores to shared memory (filled); bytes between the L1 and L2
+caches (moved); and the occupancy in percent.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Any
 from image_schedule_programs import PROGRAMS
 from ptxmotion.dsl.image import Options
 from ptxmotion.dsl.image.groups import plan_from_json
-from ptxmotion.dsl.image.schedule.work import Members, Work, work_of
+from ptxmotion.dsl.image.schedule.work import SECTOR, Members, Work, work_of
 
 SASS = "smsp__sass_inst_executed_op"
 #: By our name: a counter of ncu that is added up over the kernels of an arm.
@@ -29,6 +31,7 @@ SUMS = {
     "us": "gpu__time_duration.sum",
     "dram": "dram__bytes.sum",
     "l2": "lts__t_bytes.sum",
+    "l1 to l2": "lts__t_sectors_srcunit_tex.sum",
     "shared waves": "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum",
     "l1 waves": "l1tex__data_pipe_lsu_wavefronts.sum",
     "instructions": "smsp__inst_executed.sum",
@@ -57,16 +60,8 @@ MEANS = {
     "wait math": f"{STALLED}_math_pipe_throttle_per_issue_active.ratio",
     "registers": "launch__registers_per_thread",
 }
-#: By count of the model: the counter, both by `counts_of`'s unit.
-PREDICTED = {
-    "moved": "l2",
-    "alu": "math",
-    "sfu": "sfu",
-    "loads": "global loads",
-    "reads": "shared loads",
-    "filled": "shared stores",
-    "occupancy": "occupancy %",
-}
+#: By count of the model: the counter of executed instructions.
+PREDICTED = {"sfu": "sfu", "loads": "global loads", "reads": "shared loads", "filled": "shared stores"}
 
 
 def known_metrics(ncu: str) -> set[str]:
@@ -160,8 +155,9 @@ def main() -> None:
             made = works(name, chosen.size, plans[word])
             pixels = max(work.pixels for work in made)
             each = {word: found.get(counter, float("nan")) * 32 / pixels for word, counter in PREDICTED.items()}
-            each["alu"] = (found["alu"] + found["fma"]) * 32 / pixels
-            each["moved"], each["occupancy"] = found["l2"], found["occupancy %"]
+            each["alu"] = (found["fadd"] + found["fmul"] + found["ffma"]) / pixels
+            each["moved"] = found.get("l1 to l2", float("nan")) * SECTOR
+            each["occupancy"] = found["occupancy %"]
             line["model"] = {word: [_short(value), _short(each[word])] for word, value in predicted(made).items()}
         print(json.dumps({key: _short(value) for key, value in line.items()}), flush=True)
 
