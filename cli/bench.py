@@ -122,7 +122,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         "lowering:NAME (isp, isp_warp, isp+m). NAME=SPEC gives it a "
         "name. SPEC+contract adds versions of kernels for launches with known facts. tuned:DIR is what "
         "contract tune has written to DIR. SPEC+graph launches it as a CUDA "
-        "graph",
+        "graph, SPEC+branches as one in which launches only wait for those that they depend on",
     )
     what.add_argument("--baseline", metavar="SPEC", help="the variant that the others are compared with (default: O3)")
     where = parser.add_argument_group("where to run")

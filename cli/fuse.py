@@ -59,6 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "those that make the program faster when it runs, which needs a GPU and a Benchmark; none: all of them "
         "(default: costs)",
     )
+    how.add_argument(
+        "--objective",
+        choices=("pairs", "total"),
+        help="with --benefit=costs: pairs makes each fusion that saves time; total searches for those that save most "
+        "together (default: pairs)",
+    )
     how.add_argument("--no-benefit", action="store_true", default=None, help="the same as --benefit=none")
     how.add_argument(
         "--size", metavar="NAME", help="the input size of the Benchmark for --benefit=timing (default: small)"
@@ -115,10 +121,13 @@ def run(arguments: argparse.Namespace) -> int:
     benefit = "none" if arguments.no_benefit else arguments.benefit or "costs"
     if arguments.size and benefit != "timing":
         usage_error("--size is an option of --benefit=timing: only that runs the program")
+    if arguments.objective == "total" and benefit != "costs":
+        usage_error(f"--objective=total adds up estimates, and --benefit={benefit} makes none")
     request = FuseRequest(
         program=arguments.program,
         name=arguments.name or "",
         strategy=arguments.strategy or "kfcm",
+        objective=arguments.objective or "pairs",
         order=arguments.order or "backward-first",
         independent=independent,
         benefit=benefit,

@@ -121,8 +121,9 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--execution",
-        choices=("stream", "graph", "auto"),
-        help="launches in a stream, a CUDA graph, or what the model chooses; `show` prints the plan (default: stream)",
+        choices=("stream", "graph", "auto", "pipelined"),
+        help="launches in a stream, a CUDA graph, what the model chooses, or kernel pipelining of kernels with "
+        "complementary resources; `show` prints the plan (default: stream)",
     )
 
 

@@ -36,7 +36,9 @@ import numpy as np
 
 from .correctness import PATTERNS, run_once
 from .cuda import CudaBackend, CudaBuffer, CudaKernel
+from .cuda_capture import graph_with_edges
 from .protocol import Block
+from .step_order import in_a_row, sources_of
 from .workload import Arm, Copy, Fill, RecordedLaunch, Recording, Step, Work, Write
 
 __all__ = ["CudaStopwatch", "ReplayDiffers"]
@@ -358,6 +360,16 @@ class CudaStopwatch:
             every = [operation for run in prepared.runs for operation in run]
             captured = prepared.runs if self.counts_launches else [every]
             prepared.graphs = [self.backend.graph(lambda run=run: _do(run)) for run in captured]
+        if self._mode_of(prepared.arm) == "branches":
+            prepared.graphs = self._branches(prepared)
+
+    def _branches(self, prepared: _Prepared) -> list[Any]:
+        """Graphs of the runs in which operations wait for those that they depend on."""
+        sources = sources_of(prepared.steps, prepared.recording.modules, prepared.arm.accesses)
+        if self.counts_launches:
+            return [graph_with_edges(self.backend, run, sources) for run in prepared.runs]
+        every = [operation for run in prepared.runs for operation in run]
+        return [graph_with_edges(self.backend, every, in_a_row([sources] * len(prepared.runs)))]
 
     def _mode_of(self, arm: Arm) -> str:
         return self._auto if arm.launch == "auto" else arm.launch

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "GUARD",
+    "LAUNCH_MODES",
+    "Accesses",
     "Arm",
     "Copy",
     "Fill",
@@ -40,6 +42,13 @@ __all__ = [
 #: Bytes before and after every buffer; a multiple of every alignment that a kernel may assume.
 GUARD = 4096
 _GUARD_BYTE = 0xC3
+
+#: How an arm is launched for timing.
+LAUNCH_MODES = ("auto", "stream", "graph", "branches")
+
+#: By the PTX of a module and the name of a kernel: the positions of the parameters whose memory it reads and writes.
+#: Kernels that are not known to access parameters only are left out.
+Accesses: TypeAlias = "Mapping[tuple[str, str], tuple[frozenset[int], frozenset[int]]]"
 
 #: A hash of the final content of a buffer. Of reads, the bytes themselves are kept.
 Digest: TypeAlias = bytes
@@ -69,11 +78,13 @@ class Work(Protocol):
 class Arm:
     """A variant of a work: the PTX of its modules by name.
 
-    ``launch`` is the launch mode for timing: `stream`, `graph` (captured once, replayed), or `auto`, which is a graph
-    if a run is short or has several launches. ``same_program`` says that the host program is that of the baseline: then
-    all device memory must be equal, not only the outputs. ``error`` says why the variant could not be made; then it is
-    not run. ``promises`` maps the PTX of a module to the promise about its pointers, which is checked at each launch
-    (`alias_check`). ``contracts`` maps the PTX of a module to the text of its contract (`contract_guard`).
+    ``launch`` is the launch mode for timing: `stream`, `graph` (captured once, replayed), `branches` (a graph in which
+    launches only wait for those that they depend on), or `auto`, which is a graph if a run is short or has several
+    launches. ``accesses`` is what kernels read and write; `branches` needs it. ``same_program`` says that the host
+    program is that of the baseline: then all device memory must be equal, not only the outputs. ``error`` says why the
+    variant could not be made; then it is not run. ``promises`` maps the PTX of a module to the promise about its
+    pointers, which is checked at each launch (`alias_check`). ``contracts`` maps the PTX of a module to the text of its
+    contract (`contract_guard`).
     """
 
     id: str
@@ -84,10 +95,11 @@ class Arm:
     error: str = ""
     promises: Mapping[str, Promised] = field(default_factory=dict[str, "Promised"])
     contracts: Mapping[str, str] = field(default_factory=dict[str, str])
+    accesses: Accesses = field(default_factory=dict[tuple[str, str], "tuple[frozenset[int], frozenset[int]]"])
 
     def __post_init__(self) -> None:
-        if self.launch not in ("auto", "stream", "graph"):
-            raise ValueError(f"arm {self.id}: the launch mode is stream, graph or auto, not {self.launch!r}")
+        if self.launch not in LAUNCH_MODES:
+            raise ValueError(f"arm {self.id}: the launch mode is one of {', '.join(LAUNCH_MODES)}, not {self.launch!r}")
 
 
 @dataclass(frozen=True, slots=True)

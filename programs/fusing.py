@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..transforms.kernel_fusion.kernel_code import AnyKernel
     from ..transforms.kernel_fusion.kfcm import PhaseOrder, Strategy
     from ..transforms.kernel_fusion.pairs import Benefit
-    from ..transforms.kernel_fusion.plan import FusedProgram, FusionOptions
+    from ..transforms.kernel_fusion.plan import FusedProgram, FusionOptions, Objective
     from ..transforms.passes import Pass
     from ..transforms.remarks import Remark
 
@@ -42,14 +42,16 @@ class FuseRequest:
     """The options of `fuse`.
 
     ``program`` is a Python file or the name of a program of the suites; ``name`` chooses a program of the file.
-    ``benefit`` decides which legal fusions are made: ``costs`` estimates them with the costs of this machine,
-    ``timing`` runs the program on the data of a ``size``, and ``none`` makes all of them. ``passes`` is a level or a
-    list of passes for the fused kernels. ``emulate`` is a size of the data: both programs run on it in the emulator.
+    ``objective``: each fusion that saves time, or those that save most together. ``benefit`` decides which legal
+    fusions are made: ``costs`` estimates them with the costs of this machine, ``timing`` runs the program on the data
+    of a ``size``, and ``none`` makes all of them. ``passes`` is a level or a list of passes for the fused kernels.
+    ``emulate`` is a size of the data: both programs run on it in the emulator.
     """
 
     program: str
     name: str = ""
     strategy: Strategy = "kfcm"
+    objective: Objective = "pairs"
     order: PhaseOrder = "backward-first"
     independent: frozenset[frozenset[str]] = frozenset()
     benefit: str = "costs"
@@ -173,6 +175,7 @@ class _Job:
             request.order,
             request.independent,
             self._cost_model() if request.benefit == "costs" else None,
+            request.objective,
             invert_loops=request.invert_loops,
             resident=residency(self.costs.multiprocessors) if request.cooperative else None,
             may_pad=request.may_pad,

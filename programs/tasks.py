@@ -20,6 +20,7 @@ from ..harness.workload import Arm, Work
 from .alias_promises import promised_modules
 from .arm_texts import remember_arm
 from .fused_variants import HOST, fused_modules, host_of
+from .launch_accesses import with_accesses
 from .lowered_variants import check_lowerings, lowered_modules
 from .variants import Variant, VariantError, VariantFailed, Variants
 
@@ -228,7 +229,7 @@ def task_of(
             for each in variants
             if each.lowering
         }
-        arms = list(_arms(variants, chosen, plain, maker, lowered))
+        arms = [with_accesses(arm, chosen) for arm in _arms(variants, chosen, plain, maker, lowered)]
         for arm in arms:
             if not arm.error:
                 remember_arm(arm.modules)

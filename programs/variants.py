@@ -9,6 +9,7 @@
     kf_trad, kfcm      the host program, fused with this strategy of `fuse`
     lowering:isp       an image pipeline by another lowering of `dsl.image`, as nvcc compiles it
     …+graph            the same, launched as a CUDA graph; graph alone is O3+graph
+    …+branches         a CUDA graph in which launches only wait for those that they depend on; also alone
     tuned, tuned:DIR   the modules that `contract tune` has written to DIR, or to the folder "tuned"
     …+contract         options or passes, with versions of the kernels: each launch takes the first that its contract
                        allows
@@ -141,8 +142,8 @@ def parse_variant(text: str) -> Variant:
     """
     label, equals, rest = text.partition("=")
     spec = rest if equals and re.fullmatch(r"[A-Za-z_][\w.() ]*", label) else text
-    launch = "graph" if spec.endswith("+graph") else "auto"
-    what = spec.removesuffix("+graph")
+    launch = next((mode for mode in ("graph", "branches") if spec.endswith(f"+{mode}")), "auto")
+    what = spec.removesuffix(f"+{launch}")
     made = Variant(label if spec is rest and equals else spec, launch=launch)
     if what.endswith("+contract"):
         made = replace(parse_variant(what.removesuffix("+contract")), id=made.id, launch=launch, contract=True)
@@ -158,8 +159,8 @@ def parse_variant(text: str) -> Variant:
         return _lowered(made, what.removeprefix(_LOWERING), text)
     if what == _TUNED or what.startswith(f"{_TUNED}:"):
         return replace(made, tuned=what.partition(":")[2] or _TUNED)
-    if what == "graph" and not made.revision:
-        return replace(made, launch="graph")
+    if what in ("graph", "branches") and not made.revision:
+        return replace(made, launch=what)
     for strategy in FUSIONS:
         if what == strategy and made.revision:
             raise VariantError(f"variant '{text}': fusion is available in this version only, not of a revision")

@@ -16,9 +16,10 @@ from typing import Any
 
 from image_schedule_programs import PROGRAMS
 from ptxmotion.dsl.image import Options
+from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.groups import plan_from_json
-from ptxmotion.dsl.image.schedule.costs import Model, model_here, weights_path
+from ptxmotion.dsl.image.schedule.costs import TimeModel, paper_model, weights_path
 from ptxmotion.dsl.image.schedule.fitting import Measured, fitted, leave_one_out, save
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 
@@ -49,16 +50,17 @@ def main() -> None:
     chosen = parser.parse_args()
     measured = measured_of(chosen.file, chosen.programs)
     print(f"{len(measured)} schedules")
-    models: dict[str, Model] = {}
-    for name in ("time", "paper"):
-        for prediction in leave_one_out(model_here(name, Path("none")), measured):
-            print(f"{name}: {prediction}")
-        models[name] = fitted(model_here(name, Path("none")), measured, chosen.keep or "this machine")
-        print(models[name])
-        print("  " + ", ".join(f"{weight:.4g}" for weight in models[name].weights))
+    time, paper = TimeModel(H200), paper_model(Path("none"))
+    for model in (time, paper):
+        for prediction in leave_one_out(model, measured):
+            print(f"{model.name}: {prediction}", flush=True)
+    machine = chosen.keep or "this machine"
+    time, paper = fitted(time, measured, machine), fitted(paper, measured, machine)
+    print(time)
+    print(f"{paper}\n  {', '.join(f'{weight:.4g}' for weight in paper.weights)}")
     path = weights_path()
     if chosen.keep and path is not None:
-        save(path, models)
+        save(path, time, paper)
         print(f"{path} written")
 
 

@@ -39,7 +39,7 @@ from .lowerings import lower
 from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
 from .schedule.auto import scheduled
 from .sizes import Size
-from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution
+from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution, usage_by
 from .tuning import tuned
 from .windows import layout_of
 
@@ -116,7 +116,7 @@ class Compiled:
     @cached_property
     def plan(self) -> ExecutionPlan:
         """How the launches run. Compiles the kernels: the plan depends on their registers and shared memory."""
-        return plan_execution(self.lowered, self.execution, by_resources(self.ptx))
+        return plan_execution(self.lowered, self.execution, by_resources(self.ptx), usage=usage_by(self.ptx))
 
     def __call__(self, *arguments: Any, out: Any = None, backend: Backend | None = None) -> Any:
         """Compute the outputs for images and numbers, in the order of the pipeline's parameters.

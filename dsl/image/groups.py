@@ -9,6 +9,7 @@ Sources: Qiao, thesis, §3.3.2 (legality); Jangda, Guha: Model-Based Warp Overla
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -22,10 +23,23 @@ from ..errors import DslError
 from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
+from .operator_body import MOST_UNROLLED
 from .operators import Access, Image, Node
+from .tiling.strips import MOST_ROWS_OF_STRIP
 from .tiling.teams import KINDS, WARP, Kind, Team, problem_of_block, team_of
 
-__all__ = ["SHARED_BYTES", "Group", "Plan", "Reach", "groups_of", "plan_from_json", "separate", "window_of"]
+__all__ = [
+    "MOST_UNROLLED_COPIES",
+    "SHARED_BYTES",
+    "Group",
+    "Plan",
+    "Reach",
+    "groups_of",
+    "has_large_loops",
+    "plan_from_json",
+    "separate",
+    "window_of",
+]
 
 #: Bytes of shared memory that a block may have without a special attribute of the kernel.
 SHARED_BYTES = 48 * 1024
@@ -199,6 +213,13 @@ class Group:
         """Whether small loops of operators are unrolled, so that pixels of a thread share what they read. With many
         copies, nvcc would take too long."""
         return max(self.copies(options).values()) * self.pixels[0] * self.pixels[1] <= MOST_UNROLLED_COPIES
+
+    def rows_of_strip(self, options: Options) -> int:
+        """The most pixels of a tile that a thread computes together. Where loops are not unrolled, they would share
+        nothing."""
+        if not self.is_unrolled(options) or any(map(has_large_loops, self.nodes)):
+            return 1
+        return max(1, min(MOST_ROWS_OF_STRIP, MOST_UNROLLED_COPIES // max(self.copies(options).values())))
 
     def check(self, options: Options) -> None:
         """Raise `DslError` if one kernel cannot compute the group."""
@@ -377,6 +398,15 @@ def _check_members(value: Any, known: Sequence[str], owner: str) -> None:
     for member in cast("dict[str, Any]", value):
         if member not in known:
             raise DslError(f"{owner} has no member '{member}'{did_you_mean(member, known)}")
+
+
+@lru_cache(maxsize=1024)
+def has_large_loops(node: Node[Any]) -> bool:
+    """Whether an operator has loops over so many pixels that nvcc does not unroll them."""
+    sizes = [width * height for access in node.accesses for width, height in [access.extent.size]]
+    return max(sizes, default=1) > MOST_UNROLLED and any(
+        isinstance(n, ast.For) for n in ast.walk(node.operator.body.tree)
+    )
 
 
 def _can_be_shuffled(pixel: t.Scalar | t.Struct) -> bool:

@@ -20,14 +20,14 @@ from ..functions import GeneratedFunction, Param
 from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
 from ..unit import RESERVED
-from .borders import MAP_NAMES, Checks, reach_of_one_step
+from .borders import MAP_NAMES, Boundary, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
 from .operator_body import PixelFunction
 from .operators import Access, Image, Node, ScalarInput
 from .reduction_lowering import global_launch
-from .sizes import ceil_div
+from .sizes import ceil_div, text_of
 
 __all__ = [
     "Arguments",
@@ -36,6 +36,7 @@ __all__ = [
     "Store",
     "arguments_for",
     "checks_of",
+    "constant_of",
     "grid_of",
     "load_function",
     "lower_nodes",
@@ -65,11 +66,13 @@ MOST_ROWS = 65535
 
 
 class Arguments:
-    """The parameters of a kernel that is being made, with their values. Names are unique."""
+    """The parameters of a kernel that is being made, with their values. Names are unique. ``shared_sizes``: widths and
+    heights that are equal for all sizes of inputs are one parameter, so nvcc finds equal indices in several images."""
 
-    def __init__(self, *reserved: str) -> None:
+    def __init__(self, *reserved: str, shared_sizes: bool = False) -> None:
         self._by_key: dict[object, KernelArgument] = {}
         self._names = {*reserved, *_WORDS}
+        self._shared_sizes = shared_sizes
 
     def pointer(self, image: Image[Any], name: str) -> Param:
         """The pixels of an image that the kernel reads. ``name`` is its name, unless the image has one already."""
@@ -77,11 +80,14 @@ class Arguments:
 
     def width(self, image: Image[Any], name: str) -> Param:
         """The width of an image that the kernel reads as ``name``."""
-        return self._param((image, "width"), f"{name}_width", t.I32, image.width)
+        return self._size((image, "width"), f"{name}_width", image.width)
 
     def height(self, image: Image[Any], name: str) -> Param:
         """The height of an image that the kernel reads as ``name``."""
-        return self._param((image, "height"), f"{name}_height", t.I32, image.height)
+        return self._size((image, "height"), f"{name}_height", image.height)
+
+    def _size(self, key: object, name: str, value: int) -> Param:
+        return self._param(("size", text_of(value)) if self._shared_sizes else key, name, t.I32, value)
 
     def output(self, image: Image[Any], name: str = "out") -> Param:
         """The pixels of an image that the kernel writes."""
@@ -194,23 +200,26 @@ def _checked(
     value = element(indices[0], indices[1])
     body = [f"return {value}"]
     if tests:
-        body = [f"value: {image.pixel} = {_constant(access, names)}", f"if {' and '.join(tests)}:"]
+        outside, objects = constant_of(boundary, image.pixel, "outside")
+        names |= objects
+        body = [f"value: {image.pixel} = {outside}", f"if {' and '.join(tests)}:"]
         body += [f"    value = {value}", "return value"]
     return pixel_function(name, params, image.pixel, body, names)
 
 
-def _constant(access: Access, names: dict[str, object]) -> str:
-    """The pixel outside of an image with a constant boundary, as text."""
-    pixel, value = access.image.pixel, access.boundary.value
+def constant_of(boundary: Boundary, pixel: t.Scalar | t.Struct, name: str) -> tuple[str, dict[str, object]]:
+    """The pixel outside of an image with a constant boundary, as text that mentions names like ``name``, and the
+    objects of these names."""
+    value = boundary.value
     if isinstance(pixel, t.Scalar):
         assert not isinstance(value, tuple)
-        names["outside"] = pixel.dtype.type(value)
-        return "outside"
+        return name, {name: pixel.dtype.type(value)}
     lanes = value if isinstance(value, tuple) else (value,) * len(pixel.fields)
+    names: dict[str, object] = {}
     for number, ((_, type), lane) in enumerate(zip(pixel.fields, lanes, strict=True)):
         assert isinstance(type, t.Scalar)
-        names[f"outside_{number}"] = type.dtype.type(lane)
-    return f"{pixel}({', '.join(f'outside_{number}' for number in range(len(pixel.fields)))})"
+        names[f"{name}_{number}"] = type.dtype.type(lane)
+    return f"{pixel}({', '.join(names)})", names
 
 
 def region(

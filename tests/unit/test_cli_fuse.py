@@ -283,6 +283,7 @@ def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ((file, "--assume-independent", "scale"), 2, "does not name two kernels; write K1,K2"),
         ((file, "--assume-independent", "scale,sift"), 2, "launches no sift"),
         ((file, "--strategy", "kf_trad", "--order", "forward"), 2, "kf_trad has no phases"),
+        ((file, "--objective=total", "--no-benefit"), 2, "adds up estimates, and --benefit=none makes none"),
         ((file, "--program", "play"), 2, "there is no program 'play' in this file; there are work"),
         ((file, "--passes", "nothing"), 2, "there is no pass 'nothing'"),
         ((tmp_path / "none.py",), 3, "No such file"),

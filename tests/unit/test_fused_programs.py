@@ -6,7 +6,10 @@ these tests examine only the host program. tests/property/test_fusion.py tests w
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any
 
 import pytest
@@ -16,6 +19,8 @@ from ptxmotion.dsl.host_nodes import Launch
 from ptxmotion.dsl.host_program import HostProgram
 from ptxmotion.ptx import Module, parse
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
+from ptxmotion.transforms.kernel_fusion.objective import Allowed, best_fusions
+from ptxmotion.transforms.kernel_fusion.pairs import Estimate
 from ptxmotion.transforms.kernel_fusion.plan import FusedProgram, FusionOptions, fuse_program
 
 HEAD = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -375,3 +380,77 @@ def test_motion_ends_for_a_launch_before_a_for_after_an_endless_loop() -> None:
     body += "for i in range(k):\n    second[n, 8](a, c, n)\n    third[n, 8](c, d, n)"
     lines, found = fused(body)
     assert found.result.fusions == 1 and lines[-2].startswith("for i in") and "else:" not in lines
+
+
+# --- objectives ---------------------------------------------------------------------------------------------------
+
+
+def gains(table: dict[tuple[str, str], float]) -> Any:
+    """Estimates by the names of the two kernels; other fusions are not possible."""
+
+    def benefit(one: Any, other: Any, whole: Any, sites: Any, fusibility: Any) -> Estimate:
+        saved = table.get((one.kernel.name, other.kernel.name))
+        return Estimate(0, inf, "not possible") if saved is None else Estimate(saved, 0, f"saves {saved}")
+
+    return benefit
+
+
+THREE = "first[n, BLOCK](a, b, k)\nsecond[n, BLOCK](a, c, n)\nthird[n, BLOCK](a, d, n)"
+
+
+def test_the_fusion_that_saves_most_is_made_in_place_of_the_first_one() -> None:
+    """KFCM fuses the first two launches. Then the third one, whose fusion with the second one saves more, is left."""
+    table = {("first", "second"): 1.0, ("second", "third"): 5.0}
+    lines, _ = fused(THREE, benefit=gains(table))
+    assert lines == ["fused_first_second[n, BLOCK](a, b, k, a, c, n)", "third[n, BLOCK](a, d, n)"]
+    lines, found = fused(THREE, benefit=gains(table), objective="total")
+    assert lines == ["first[n, BLOCK](a, b, k)", "fused_second_third[n, BLOCK](a, c, n, a, d, n)"]
+    assert [(remark.kernel, remark.kind) for remark in found.remarks if remark.reason == "thread"] == [
+        ("second+third", "Passed")
+    ]
+    assert "saves-less" in reasons(found)
+
+
+def test_a_fusion_that_only_helps_with_another_one_is_made() -> None:
+    table = {("first", "second"): -1.0, ("fused_first_second", "third"): 3.0}
+    lines, _ = fused(THREE, benefit=gains(table))
+    assert len(lines) == 3
+    lines, _ = fused(THREE, benefit=gains(table), objective="total")
+    assert len(lines) == 1
+    # A loss that nothing makes up for is not accepted.
+    lines, _ = fused(THREE, benefit=gains({**table, ("fused_first_second", "third"): 0.5}), objective="total")
+    assert len(lines) == 3
+
+
+def test_the_search_over_fusions_finds_the_best_ones() -> None:
+    """Random values of pairs: the value of the fusions that are found is at least that of KFCM alone, and is that of
+    the best division in nearly all cases."""
+    rng = random.Random(5)
+    best = 0
+    for _ in range(40):
+        kernels = ["first", "second", "third", "both"]
+        table = {(a, b): rng.choice([-2.0, 1.0, 2.0, 4.0]) for a in kernels for b in kernels if rng.random() < 0.7}
+        search = best_fusions(4, partial(Chain, kernels, table), Chain(kernels, table, lambda _: False))
+        everything = [
+            Chain(kernels, table, lambda numbers, cut=cut: not any(at in numbers and at + 1 in numbers for at in cut))
+            for cut in ([at for at in range(3) if bits >> at & 1] for bits in range(8))
+        ]
+        best += search.saved == max(each.saved for each in everything)
+        assert search.saved >= 0
+    assert best >= 38
+
+
+class Chain:
+    """Kernels in a row of which neighbours are fused where that is allowed. A fused kernel is as its last part."""
+
+    def __init__(self, kernels: list[str], table: dict[tuple[str, str], float], allowed: Allowed) -> None:
+        self.saved, self.fused_launches = 0.0, list[frozenset[int]]()
+        block = frozenset([0])
+        for at in range(1, len(kernels)):
+            value = table.get((kernels[at - 1], kernels[at]))
+            if value is not None and allowed(block | {at}):
+                self.saved, block = self.saved + value, block | {at}
+            else:
+                self.fused_launches += [block] if len(block) > 1 else []
+                block = frozenset([at])
+        self.fused_launches += [block] if len(block) > 1 else []

@@ -10,15 +10,17 @@ import numpy as np
 import pytest
 from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Graph, Image, Window, local, pipeline, point
+from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.fusion.partition import exhaustive
 from ptxmotion.dsl.image.groups import Group, Plan, plan_from_json, separate
 from ptxmotion.dsl.image.lowered import Options
-from ptxmotion.dsl.image.schedule import dynamic
-from ptxmotion.dsl.image.schedule.auto import SCHEDULES, candidates, scheduled
-from ptxmotion.dsl.image.schedule.costs import Model, model_here
+from ptxmotion.dsl.image.schedule import dynamic, tuning
+from ptxmotion.dsl.image.schedule.auto import SCHEDULES, Candidate, candidates, microseconds, scheduled
+from ptxmotion.dsl.image.schedule.costs import Model, TimeModel, paper_model, time_model
 from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
 from ptxmotion.dsl.image.schedule.fitting import Measured, fitted, leave_one_out, save
 from ptxmotion.dsl.image.schedule.greedy import greedy_plan
+from ptxmotion.dsl.image.schedule.neighbours import neighbours
 from ptxmotion.dsl.image.schedule.shapes import SHAPES, Shape, shapes
 from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members, work_of
@@ -77,9 +79,9 @@ def test_what_a_kernel_does() -> None:
     # A thread reads 3 x 3 pixels for one of the result, and 3 x 6 for four.
     assert work(graph, Shape("block", (32, 8), (1, 1))).loads == 9
     assert work(graph, Shape("block", (32, 8), (1, 4))).loads == 18 / 4
-    # A tile of 32 x 10 pixels: 2 rounds of 256 threads, each with 3 loads; 3 reads for a pixel of the result.
+    # A tile of 32 x 10 pixels: 160 of 256 threads compute 2 pixels, each with 3 loads. A pixel of the result: 3 reads.
     tiled = work(graph, Shape("block", (32, 8), (1, 1)), "across")
-    assert (tiled.loads, tiled.reads, tiled.filled, tiled.waits) == (6, 3, 2, 1)
+    assert (tiled.loads, tiled.reads, tiled.filled, tiled.waits) == (6 * 160 / 256, 3, 2 * 160 / 256, 1)
     assert tiled.shared == 4 * 32 * 10
     assert tiled.overlap == pytest.approx(10 / 8 - 1)
     # A warp has a tile of 32 x 4 pixels, with two rows more, and a block has four of them.
@@ -110,10 +112,10 @@ def test_shapes_are_those_that_are_legal() -> None:
 # --- searches -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["time", "paper"])
-def test_dynamic_programming_finds_the_best_partition(name: str) -> None:
+@pytest.mark.parametrize("model", [time_model(Path("none")), paper_model(Path("none"))], ids=lambda each: each.name)
+def test_dynamic_programming_finds_the_best_partition(model: Model | TimeModel) -> None:
     graph = corners.graph(512, 512)
-    chooser = Chooser(graph, Options(), model_here(name, Path("none")))
+    chooser = Chooser(graph, Options(), model)
     plan, cost = dynamic_plan(chooser)
     plan.check(Options())
     best = exhaustive(dynamic._problem(chooser))  # pyright: ignore[reportPrivateUsage]
@@ -122,7 +124,7 @@ def test_dynamic_programming_finds_the_best_partition(name: str) -> None:
 
 def test_a_graph_with_too_many_sets_is_searched_like_fusion(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = corners.graph(512, 512)
-    chooser = Chooser(graph, Options(), model_here("time", Path("none")))
+    chooser = Chooser(graph, Options(), time_model(Path("none")))
     _, cost = dynamic_plan(chooser)
     monkeypatch.setattr(dynamic, "MOST_SETS", 2)
     plan, other = dynamic_plan(chooser)
@@ -191,24 +193,24 @@ def test_members_of_the_json_are_checked() -> None:
 
 def test_weights_of_this_machine(tmp_path: Path) -> None:
     path = tmp_path / "weights.json"
-    assert model_here("paper", path).machine == "an H200"
-    paper = model_here("paper", path)
+    assert paper_model(path).machine == "an H200"
+    paper = paper_model(path)
     document = {"machine": "another GPU", "paper": dict.fromkeys(paper.names, 2)}
     path.write_text(json.dumps(document))
-    made = model_here("paper", path)
+    made = paper_model(path)
     assert made.machine == "another GPU" and set(made.weights) == {2.0}
     assert "another GPU" in str(made)
     for wrong in ("{", "[]", "{}", json.dumps({**document, "paper": dict.fromkeys(paper.names, -1)})):
         path.write_text(wrong)
         with pytest.raises(DslError, match="fit them again, or delete the file"):
-            model_here("paper", path)
+            paper_model(path)
 
 
 def test_weights_are_fitted_to_times(tmp_path: Path) -> None:
     """Times that a model with other weights gives: the fit finds times that are near them, also for a program that it
     has not seen."""
-    known = model_here("time", tmp_path / "none")
-    true = replace(known, weights=tuple(weight * (1 + at % 3) for at, weight in enumerate(known.weights)))
+    known = time_model(tmp_path / "none")
+    true = TimeModel(replace(H200, memory=H200.memory * 0.5, instruction=H200.instruction * 2, l2=H200.l2 * 0.4))
     measured: list[Measured] = []
     for graph in (blur.graph(1500, 1000), corners.graph(1024, 1024), blur.graph(300, 300)):
         members = Members(graph, graph.nodes, Options())
@@ -216,18 +218,22 @@ def test_weights_are_fitted_to_times(tmp_path: Path) -> None:
         measured += [Measured(graph.name, int(graph.nodes[0].width), (work,), true(work)) for work in works]
     made = fitted(known, measured, "here")
 
-    def error(model: Model) -> float:
+    def error(model: TimeModel) -> float:
         ratios = [model(each.works[0]) / each.microseconds for each in measured]
         return sum(abs(ratio - 1) for ratio in ratios) / len(ratios)
 
     assert error(made) < 0.06 < 0.2 < error(known)
+    assert made.machine == "here" and known.numbers == H200
     predictions = leave_one_out(known, measured)
     assert [(each.program, each.size) for each in predictions] == [("blur", 1500), ("corners", 1024), ("blur", 300)]
     assert all(each.correlation > 0.8 and 1 <= each.chosen_over_best < 1.3 for each in predictions)
     assert "corners 1024" in str(predictions[1])
     path = tmp_path / "kept" / "weights.json"
-    save(path, {"time": made, "paper": model_here("paper", tmp_path / "none")})
-    assert model_here("time", path).weights == made.weights
+    save(path, made, paper_model(tmp_path / "none"))
+    assert time_model(path) == replace(made, numbers=replace(made.numbers, name="an H200, here"))
+    path.write_text(path.read_text().replace('"overlap": ', '"overlap": -'))
+    with pytest.raises(DslError, match="numbers of a machine are positive"):
+        time_model(path)
 
 
 def test_a_model_is_a_weighted_sum() -> None:
@@ -265,6 +271,32 @@ def test_tuning_measures_each_plan_once_and_keeps_the_fastest() -> None:
     tallest = max(group.tile[1] for group in shapes(members))
     assert len(tuned.plan.groups) == 1 and tuned.plan.groups[0].tile[1] == tallest
     assert lines[-1].startswith(f"{len(tuned.times)} schedules, best {tuned.microseconds:.2f} us")
+
+
+def test_neighbours_are_legal_and_merge_and_split_groups() -> None:
+    graph = corners.graph(512, 512)
+    model, alone = time_model(Path("none")), separate(graph)
+    made = neighbours(alone, Options(), model)
+    for plan in made:
+        plan.check(Options())
+    times = [microseconds(plan, Options(), model) for plan in made]
+    assert times == sorted(times)
+    counts = {len(plan.groups) for plan in made}
+    assert counts == {len(graph.nodes), len(graph.nodes) - 1}
+    whole = Plan(graph, (Group(graph, graph.nodes),))
+    split = [plan for plan in neighbours(whole, Options(), model) if len(plan.groups) == 2]
+    assert split
+    for plan in split:
+        plan.check(Options())
+
+
+def test_tuning_merges_groups_that_no_search_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stand-in takes less time for fewer groups. Tuning starts at one kernel for each operator."""
+    graph, fake = corners.graph(512, 512), Fake()
+    start = [Candidate("separate", separate(graph), 1.0)]
+    monkeypatch.setattr(tuning, "candidates", lambda *_: start)
+    tuned = tune(graph, Options(), fake, 1000, lambda _: None)
+    assert len(tuned.plan.groups) == 1
 
 
 def test_tuning_without_time_measures_one_plan() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptxmotion.arch import architecture
 from ptxmotion.cli import main
 from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline, point, total
@@ -15,7 +16,8 @@ from ptxmotion.dsl.image.fusion.machine import H200, Machine, machine_here
 from ptxmotion.dsl.image.streams.dependences import ancestors, dependences, reduced, steps_of
 from ptxmotion.dsl.image.streams.memory import problems, share, unshared
 from ptxmotion.dsl.image.streams.model import KernelTime, graph_time, serial_edges, stream_time
-from ptxmotion.dsl.image.streams.planning import MODES, by_resources, by_threads, plan_execution
+from ptxmotion.dsl.image.streams.pipelining import Usage, is_complementary, pipelined, usage_of
+from ptxmotion.dsl.image.streams.planning import MODES, by_resources, by_threads, plan_execution, usage_by
 from ptxmotion.dsl.image.streams.running import PlanRun
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import find
@@ -313,3 +315,87 @@ def test_times_of_random_graphs(seed: int) -> None:
     serial = sum(kernel.seconds + SMALL.node for kernel in kernels)
     assert made.seconds <= serial + SMALL.branch * size + SMALL.event * len(edges) + 1e-6
     assert graph_time(kernels, serial_edges(size), SMALL).seconds == pytest.approx(serial)
+
+
+# --- kernel pipelining --------------------------------------------------------------------------------------------
+
+#: The two kernels of the example of the thesis: one takes most threads, the other one most of shared memory.
+THREADS, SHARED = Usage(0.36, 0.0, 0.63), Usage(0.53, 0.54, 0.25)
+
+
+def test_complementary_kernels() -> None:
+    hopper = architecture(90)
+    assert hopper is not None
+    assert usage_of(1024, 40, 114 * 1024, hopper) == Usage(1024 * 40 / 65536, 0.5, 0.5)
+    assert is_complementary([THREADS, SHARED])
+    assert not is_complementary([THREADS, THREADS]), "their threads do not fit together"
+    assert not is_complementary([THREADS]) and not is_complementary([THREADS, Usage(0.1, 0.1, 0.1)])
+
+
+def test_the_example_of_the_thesis_is_pipelined() -> None:
+    """Three pipelines of two kernels, 0 to 3, 1 to 4 and 2 to 5: the reader of each kernel runs beside the next one."""
+    made = pipelined([THREADS] * 3 + [SHARED] * 3, [(0, 3), (1, 4), (2, 5)])
+    assert made is not None
+    order, edges = made
+    assert order == [0, 3, 1, 4, 2, 5]
+    # By the places in this order: 0, then 3 beside 1, then 4 beside 2, then 5.
+    assert edges == {(0, 1), (0, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 5), (4, 5)}
+
+
+def test_no_order_without_complementary_kernels() -> None:
+    assert pipelined([THREADS] * 4, [(0, 1), (2, 3)]) is None
+    assert pipelined([THREADS, SHARED], [(0, 1)]) is None, "one needs the other"
+
+
+def test_random_graphs_are_ordered_by_their_dependences() -> None:
+    rng = random.Random(3)
+    found = 0
+    for _ in range(200):
+        size = rng.randint(1, 9)
+        edges = [(a, b) for b in range(size) for a in range(b) if rng.random() < 0.25]
+        usages = [rng.choice([THREADS, SHARED, Usage(0.1, 0.1, 0.1)]) for _ in range(size)]
+        made = pipelined(usages, edges)
+        if made is None:
+            continue
+        found += 1
+        order, new = made
+        assert sorted(order) == list(range(size))
+        place = {step: number for number, step in enumerate(order)}
+        before = ancestors(size, new)
+        assert all(place[a] in before[place[b]] for a, b in edges)
+        # Steps that may run at a time are complementary.
+        for first in range(size):
+            for second in range(first):
+                if second not in before[first]:
+                    assert is_complementary([usages[order[first]], usages[order[second]]]), (order, new)
+    assert found > 20
+
+
+def test_pipelining_is_refused_where_no_kernels_are_complementary() -> None:
+    lowered = lower(diamond.graph(64, 64), "naive")
+    nvcc = compiler()
+    ptx = {name: kernel.ptx(nvcc) for name, kernel in lowered.kernels.items()}
+    with pytest.raises(DslError, match="needs the resources of kernels"):
+        plan_execution(lowered, "pipelined")
+    with pytest.raises(DslError, match=r"no kernels with complementary resources.*more than half of a multiprocessor"):
+        plan_execution(lowered, "pipelined", by_resources(ptx), usage=usage_by(ptx))
+
+
+def test_a_pipelined_plan_computes_what_naive_kernels_compute() -> None:
+    """The uses of kernels are made up, so that some are complementary."""
+
+    @pipeline
+    def branches(src: Image[f32]) -> Image[f32]:
+        return both(right(Accessor(half(src), Boundary.CLAMP)), half(half(half(src))))
+
+    lowered, nvcc = lower(branches.graph(64, 8), "naive"), compiler()
+    ptx = {name: kernel.ptx(nvcc) for name, kernel in lowered.kernels.items()}
+    uses = iter([THREADS, SHARED] * 20)
+    plan = plan_execution(lowered, "pipelined", usage=lambda _: next(uses))
+    assert plan.mode == "pipelined" and plan.is_graph
+    plan.check()
+    image = np.random.default_rng(2).random(64 * 8, np.float32)
+    (expected,) = PlanRun(plan_execution(lowered, "chain"), EmulatorBackend(), ptx).run([image], {})
+    for seed in range(3):
+        (made,) = PlanRun(plan, EmulatorBackend(), ptx).run([image], {}, seed)
+        assert np.array_equal(made, expected)

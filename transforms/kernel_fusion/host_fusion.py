@@ -21,6 +21,7 @@ from .kernel_code import AnyKernel
 from .launch_graph import Applied, EdgePoint, LaunchGraph, Place, Step
 from .launch_graph import Node as GraphNode
 from .loop_inversion import ALWAYS
+from .objective import Allowed
 from .pairs import FusedPair, Pairs, mentions_max
 from .refusals import blocked_pairs
 
@@ -28,10 +29,13 @@ __all__ = ["FusingHost"]
 
 
 class FusingHost:
-    """A clone of ``program`` that is being fused. ``fused`` maps its fused launches to their pairs."""
+    """A clone of ``program`` that is being fused. ``fused`` maps its fused launches to their pairs. ``allowed`` says
+    whether launches with these numbers, which are those of the order in the program, may be fused to one. ``saved``
+    are the seconds that all fusions so far save by their estimates."""
 
-    def __init__(self, program: HostProgram, pairs: Pairs) -> None:
+    def __init__(self, program: HostProgram, pairs: Pairs, allowed: Allowed | None = None) -> None:
         self.program, _ = program.clone()
+        self.allowed, self.saved = allowed, 0.0
         self.pairs = pairs
         self.sites = Sites(self.program)
         self.fused: dict[Launch, FusedPair] = {}
@@ -40,6 +44,14 @@ class FusingHost:
         #: By fused kernel: its name in the program.
         self._bound: dict[AnyKernel, str] = {}
         self._allows_grid_barriers = False
+        launches = [node for node in self.program.nodes() if isinstance(node, Launch)]
+        #: By launch: the numbers of the launches of the given program that it does the work of.
+        self._numbers = {launch: frozenset([number]) for number, launch in enumerate(launches)}
+
+    @property
+    def fused_launches(self) -> list[frozenset[int]]:
+        """For each fused launch: the numbers of the launches of the given program that it does the work of."""
+        return [self._numbers[launch] for launch in self.fused]
 
     # --- Editable ----------------------------------------------------------------------------------------------
 
@@ -54,6 +66,9 @@ class FusingHost:
 
     def may_fuse(self, first: GraphNode, second: GraphNode, at: GraphNode) -> bool:
         """Whether fusing the pair is legal and saves time. If not, a remark says why."""
+        both = self._numbers[_launch(first)] | self._numbers[_launch(second)]
+        if self.allowed is not None and not self.allowed(both):
+            return False
         return self._pair(_launch(first), _launch(second), _launch(at)) is not None
 
     def allow_more(self) -> bool:
@@ -79,6 +94,8 @@ class FusingHost:
             if mentions_max(pair.site):
                 self.program.namespace["max"] = max
             self.pairs.report_fusion(first, second, pair, step.phase)
+            self._numbers[new] = self._numbers[first] | self._numbers[second]
+            self.saved += pair.estimate.saved - pair.estimate.lost if pair.estimate is not None else 0.0
             self.program.replace(partner, [new])
             self.fused[new] = pair
             every = (*self._checks_of(first), *self._checks_of(second), *pair.fusibility.checks)
@@ -87,6 +104,7 @@ class FusingHost:
             made.append(new)
         self.program.remove(launch)
         for copied in (each for nodes in inserted for each in nodes):
+            self._numbers[copied] = self._numbers[launch]
             if launch in self.fused:
                 self.fused[copied] = self.fused[launch]
                 if launch in self._parts:
@@ -119,6 +137,7 @@ class FusingHost:
             self.program.replace(launch, [new])
             self.pairs.report_dead_stores(smaller, sorted(dead))
             self.fused[new] = smaller
+            self._numbers[new] = self._numbers[launch]
             del self.fused[launch]
 
     def _only_written(self, launch: Launch, pair: FusedPair) -> set[str]:

@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, replace
 from itertools import islice, product
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from ...dsl.functions import Param
@@ -141,7 +141,8 @@ class Pairs:
 
     ``independent`` holds pairs of kernel names for which the user promises that no block of the second kernel depends
     on another block of the first. Without ``benefit``, every legal pair is fused. Without ``resident``, no cooperative
-    launches and so no grid barriers are made. ``taken`` are names that fused kernels must not have.
+    launches and so no grid barriers are made. ``taken`` are names that fused kernels must not have. Without
+    ``each_saves``, a fusion that costs time is allowed, too, unless it is not possible at all.
     """
 
     def __init__(
@@ -152,7 +153,10 @@ class Pairs:
         benefit: Benefit | None = None,
         resident: Resident | None = None,
         taken: Collection[str] = (),
+        *,
+        each_saves: bool = True,
     ) -> None:
+        self.each_saves = each_saves
         self.codes, self.fuser, self.benefit, self.resident = codes, fuser, benefit, resident
         self.independent = frozenset(independent)
         #: By (names of the kernels, message): each refusal and each fusion once.
@@ -205,7 +209,7 @@ class Pairs:
         message = f"fused as {pair.kernel.name} ({phase}), {kind}{': ' if details else ''}{details}{estimate}"
         self._reported[self._remark("Passed", first, second, message, pair.fusibility.kind)] = pair.parts
 
-    def withdraw_others(self, final: Iterable[FusedPair]) -> None:
+    def withdraw_others(self, final: Iterable[FusedPair], why: str, reason: str) -> None:
         """Turn the remarks about fusions that only rejected attempts made into refusals. ``final`` are the fusions of
         the final program; the parts of these may be fused kernels themselves."""
         parts_of = {pair.code: pair.parts for pair in self._results.values() if isinstance(pair, FusedPair)}
@@ -218,11 +222,8 @@ class Pairs:
                 waiting += [parts_of[code] for code in parts if code in parts_of]
         for key, parts in self._reported.items():
             if parts not in valid:
-                why = "fusing these two would leave more launches elsewhere"
                 fused = self.remarks.pop(key)
-                self.remarks[key[0], why] = replace(
-                    fused, kind="Missed", name="NotFused", message=why, reason="less-fused"
-                )
+                self.remarks[key[0], why] = replace(fused, kind="Missed", name="NotFused", message=why, reason=reason)
 
     def report_dead_stores(self, pair: FusedPair, dead: list[str]) -> None:
         """Add a remark that a fused kernel leaves out stores to the allocations ``dead``."""
@@ -270,7 +271,7 @@ class Pairs:
         if made.site.cooperative:
             fusibility, triple = self._resident(codes, code, triple, fusibility)
         estimate = None if self.benefit is None else self.benefit(*codes, code, triple, fusibility)
-        if estimate is not None and not estimate.is_worth_it:
+        if estimate is not None and not (estimate.is_worth_it if self.each_saves else estimate.lost < inf):
             if fusibility.kind == "grid":
                 raise Refusal("grid-wide", f"a grid barrier costs more than the fusion saves ({estimate.text}); {why}")
             raise Refusal("no-benefit", estimate.text)

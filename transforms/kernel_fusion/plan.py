@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal, TypeAlias
 
 from ...dsl.host_nodes import Launch
 from ...dsl.host_program import HostProgram
@@ -19,7 +21,13 @@ from .kernel_code import AnyKernel, KernelCodes
 from .kfcm import PhaseOrder, Result, Strategy, transform
 from .launch_site import Fusibility, LaunchSite
 from .loop_inversion import inverted, invertible
+from .objective import Allowed, best_fusions
 from .pairs import Benefit, FusedCode, FusedPair, Fuser, Pairs, Resident
+
+Objective: TypeAlias = Literal["pairs", "total"]
+
+#: Why a fusion that an attempt made is not in the program with the most fusions.
+_LESS_FUSED = "fusing these two would leave more launches elsewhere", "less-fused"
 
 __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 
@@ -27,15 +35,17 @@ __all__ = ["FusedProgram", "FusionOptions", "fuse_program"]
 @dataclass(frozen=True)
 class FusionOptions:
     """``independent`` are pairs of kernel names that the user promises to be independent (`Pairs`). Without ``benefit``
-    every legal pair is fused. ``tidy`` undoes motions of launches that no fusion used. ``invert_loops`` allows loops to
-    test at their end if KFCM then fuses more. ``resident`` gives the number of blocks that run at the same time, which
-    cooperative launches need; without it there are no such launches. ``may_pad`` allows to fuse launches with different
-    grids."""
+    every legal pair is fused. ``objective``: ``pairs`` makes each fusion that saves time, ``total`` those that save
+    most together, which needs ``benefit``. ``tidy`` undoes motions of launches that no fusion used. ``invert_loops``
+    allows loops to test at their end if KFCM then fuses more. ``resident`` gives the number of blocks that run at the
+    same time, which cooperative launches need; without it there are no such launches. ``may_pad`` allows to fuse
+    launches with different grids."""
 
     strategy: Strategy = "kfcm"
     order: PhaseOrder = "backward-first"
     independent: frozenset[frozenset[str]] = frozenset()
     benefit: Benefit | None = None
+    objective: Objective = "pairs"
     tidy: bool = True
     invert_loops: bool = True
     resident: Resident | None = None
@@ -100,13 +110,19 @@ def fuse_program(
     fuser = fuser or PtxFuser(may_pad=options.may_pad)
     given = frozenset(program.kernels.values())
     taken = {kernel.name for kernel in given}
-    pairs = Pairs(codes, fuser, options.independent, options.benefit, options.resident, taken)
+    is_total = options.objective == "total" and options.benefit is not None
+    make_pairs = partial(Pairs, codes, fuser, options.independent, options.benefit, options.resident, taken)
+    pairs = make_pairs()
     blocked = list(FusingHost(program, pairs).blocked_pairs())
     host, result = _best(program, pairs, options)
+    if is_total:
+        pairs = make_pairs(each_saves=False)
+        host, result = _best_total(program, pairs, options)
     if result.fusions:
         host.guard()
         host.drop_dead_stores()
-    pairs.withdraw_others(host.fused.values())
+    why = ("other fusions save more together", "saves-less") if is_total else _LESS_FUSED
+    pairs.withdraw_others(host.fused.values(), *why)
     reported = {remark.kernel for remark in pairs.remarks.values()}
     remarks = [*pairs.remarks.values(), *(remark for remark in blocked if remark.kernel not in reported)]
     if not result.fusions:
@@ -114,12 +130,41 @@ def fuse_program(
     return FusedProgram(host.program, codes, host.fused, result, given, remarks)
 
 
-def _best(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
+def _best_total(program: HostProgram, pairs: Pairs, options: FusionOptions) -> tuple[FusingHost, Result]:
+    """The transformed program whose fusions save most together."""
+    count = sum(isinstance(node, Launch) for node in program.nodes())
+
+    def attempt(allowed: Allowed | None) -> _Fused:
+        return _Fused(*_best(program, pairs, options, allowed))
+
+    found = best_fusions(count, attempt, attempt(None))
+    return found.host, found.result
+
+
+@dataclass(frozen=True)
+class _Fused:
+    """A transformed program."""
+
+    host: FusingHost
+    result: Result
+
+    @property
+    def saved(self) -> float:
+        return self.host.saved
+
+    @property
+    def fused_launches(self) -> list[frozenset[int]]:
+        return self.host.fused_launches
+
+
+def _best(
+    program: HostProgram, pairs: Pairs, options: FusionOptions, allowed: Allowed | None = None
+) -> tuple[FusingHost, Result]:
     """The transformed program with the most fusions, and among these one with few inverted loops."""
 
     def attempt(loops: frozenset[int]) -> tuple[FusingHost, Result]:
         source = inverted(program, loops) if loops else program
-        return transform(lambda: FusingHost(source, pairs), options.strategy, options.order, tidy=options.tidy)
+        return transform(lambda: FusingHost(source, pairs, allowed), options.strategy, options.order, tidy=options.tidy)
 
     best = attempt(frozenset())
     loops = frozenset(invertible(program)) if options.invert_loops and options.strategy == "kfcm" else frozenset[int]()

@@ -2,19 +2,22 @@
 
 The defaults are those of an NVIDIA H200. `Machine.measured` takes what ``doctor --calibrate`` measured on another one:
 the time of a node of a graph, the bandwidth of a copy, and the number of multiprocessors. The rest is scaled with the
-number of multiprocessors, or kept.
+number of multiprocessors, or kept. Numbers that were fitted to times of schedules on this computer
+(`schedule.fitting`) take the place of both.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from ....cache import cache_folder
 from ...errors import DslError
 
-__all__ = ["H200", "Machine", "machine_here"]
+__all__ = ["FITTED", "H200", "Machine", "machine_here", "weights_path"]
 
 #: The bandwidth of a copy in the memory of an H200, in bytes per second, the seconds of a node that does nothing, and
 #: the multiprocessors.
@@ -31,7 +34,10 @@ class Machine:
     ``latency``: a round of a loop that fills a tile, besides its instructions.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
-    cache. ``overlap``: the power of the norm that joins the times of bytes and of instructions.
+    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code
+    that is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps
+    from which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of
+    instructions and of accesses.
     """
 
     name: str = "built-in numbers of an H200"
@@ -47,6 +53,12 @@ class Machine:
     l2_bytes: float = 30e6
     #: 128 lanes of each multiprocessor at 1.98 GHz, of which 90 % are reached.
     instructions_per_second: float = 0.9 * 128 * 1.98e9 * _MULTIPROCESSORS
+    #: 32 lanes of each multiprocessor for loads, stores and shuffles.
+    accesses_per_second: float = 0.9 * 32 * 1.98e9 * _MULTIPROCESSORS
+    l1: float = 128e3
+    code: float = 600
+    fetched: float = 3000
+    occupancy: float = 0.25
     overlap: float = 6
     multiprocessors: int = _MULTIPROCESSORS
 
@@ -75,16 +87,47 @@ class Machine:
             l2_bytes=H200.l2_bytes * share,
             block=H200.block / share,
             instructions_per_second=H200.instructions_per_second * share,
+            accesses_per_second=H200.accesses_per_second * share,
             multiprocessors=int(values["multiprocessors"]),
         )
 
 
 H200 = Machine()
 
+#: The numbers that are fitted to times of schedules.
+FITTED = (
+    *("block", "instruction", "latency", "memory", "l2", "l2_bytes", "l1", "code", "fetched", "occupancy", "overlap"),
+    *("instructions_per_second", "accesses_per_second"),
+)
 
-def machine_here() -> Machine:
-    """The numbers that ``doctor --calibrate`` measured on this computer, or those of an H200 if it has not run. Raises
-    `DslError` for a broken file."""
+
+def weights_path() -> Path | None:
+    """The file with the numbers and weights that were fitted on this GPU."""
+    folder = cache_folder()
+    return folder / "schedule-weights.json" if folder is not None else None
+
+
+def machine_here(path: Path | None = None) -> Machine:
+    """The numbers of this computer: those that were fitted to schedules, which are in the file ``path`` or in
+    `weights_path`; those that ``doctor --calibrate`` measured; those of an H200. Raises `DslError` for a broken
+    file."""
+    found = _calibrated()
+    path = path or weights_path()
+    if path is None or not path.is_file():
+        return found
+    try:
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
+        values = {name: document["time"][name] for name in FITTED}
+        if any(type(value) not in (int, float) or value <= 0 for value in values.values()):
+            raise ValueError("numbers of a machine are positive")
+        return replace(found, name=str(document["machine"]), **values)
+    except (ValueError, KeyError, TypeError) as why:
+        message = f"{path} does not have the numbers of a machine ({why}): fit them again, or delete the file"
+        raise DslError(message) from None
+
+
+def _calibrated() -> Machine:
+    """The numbers that ``doctor --calibrate`` measured, or those of an H200 if it has not run."""
     folder = cache_folder()
     path = folder / "machine-costs.json" if folder is not None else None
     if path is None or not path.is_file():

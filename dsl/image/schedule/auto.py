@@ -2,8 +2,8 @@
 
 Two searches of papers make plans: dynamic programming with the cost function of Jangda and Guha (`paper`), and greedy
 grouping (`greedy`). Dynamic programming with the model of time (`dynamic`) and the search of fusion (`fused`) make two
-more, and the last one has a kernel for each operator (`separate`). ``auto`` is the plan with the least time by the
-model.
+more, and the last one has a kernel for each operator (`separate`). The model of time is that of all searches, so their
+plans can be compared: ``auto`` is the plan with the least time, and never slower than a kernel for each operator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..graph import Graph
 from ..group_lowering import lower_plan
 from ..groups import Plan, plan_from_json, separate
 from ..lowered import Lowered, Options
-from .costs import Model, model_here
+from .costs import Model, TimeModel, paper_model, time_model
 from .dynamic import Chooser, dynamic_plan
 from .greedy import greedy_plan
 from .work import Members, work_of
@@ -39,26 +39,26 @@ class Candidate:
         return f"{self.name}: {self.microseconds:.2f} us by the model, {len(self.plan.groups)} kernels"
 
 
-def microseconds(plan: Plan, options: Options, model: Model) -> float:
+def microseconds(plan: Plan, options: Options, model: Model | TimeModel) -> float:
     """The time of a plan by a model."""
     members = [Members(plan.graph, group.nodes, options) for group in plan.groups]
     return sum(model(work_of(each, group)) for each, group in zip(members, plan.groups, strict=True))
 
 
 def _paper(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, model_here("paper")))[0]
+    return dynamic_plan(Chooser(graph, options, paper_model()))[0]
 
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, model_here("time")))[0]
+    return dynamic_plan(Chooser(graph, options, time_model()))[0]
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
-    model, works = model_here("time"), dict[Any, Any]()
+    model, works = time_model(), dict[Any, Any]()
     plans = {
         "dynamic": dynamic_plan(Chooser(graph, options, model, works))[0],
-        "paper": dynamic_plan(Chooser(graph, options, model_here("paper"), works))[0],
+        "paper": dynamic_plan(Chooser(graph, options, paper_model(), works))[0],
         **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
     }
     made = [Candidate(name, plan, microseconds(plan, options, model)) for name, plan in plans.items()]

@@ -13,7 +13,7 @@ Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ...errors import DslError
@@ -64,8 +64,21 @@ class Chooser:
                 cost = self.cost(work)
                 if found is None or cost < found[1]:
                     found = group, cost
-            self._best[block] = found
+            self._best[block] = self._climbed(found) if found is not None else None
         return self._best[block]
+
+    def _climbed(self, found: tuple[Group, float]) -> tuple[Group, float]:
+        """The group after changes of single operators between tiles and places where they are read, while that
+        helps."""
+        members = Members(self.graph, found[0].nodes, self.options)
+        candidates = [node for node in members.nodes if found[0].kind == "block" and members.is_read_by_a_window(node)]
+        while True:
+            changed = [replace(found[0], tiled=found[0].tiled ^ {node}) for node in candidates]
+            costs = [(group, self.cost(work_of(members, group))) for group in changed if members.is_legal(group)]
+            best = min(costs, key=lambda each: each[1], default=found)
+            if best[1] >= found[1]:
+                return found
+            found = best
 
     def single(self, at: int) -> tuple[Group, float]:
         """The cheapest group of one operator."""

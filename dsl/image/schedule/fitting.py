@@ -1,26 +1,32 @@
 """Weights of cost functions from measured times.
 
-The weights are those that are not negative and make the sum of squared relative errors least. A small part of the
-objective keeps them near the weights that are known (`costs.model_here`), so that terms that hardly vary in the
-measured schedules get no weight by chance. `leave_one_out` fits without the schedules of one program and then predicts
-these.
+The weights of the paper's cost function are those that are not negative and make the sum of squared relative errors
+least. The numbers of the model of time make the sum of the squared logarithms of estimate over time least; they are
+found by changing one number after the other. A small part of both objectives keeps them near those that are known, so
+that terms that hardly vary in the measured schedules get no weight by chance. `leave_one_out` fits without the
+schedules of one program and then predicts these.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import log
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from .costs import LAUNCH, Model
+from ..fusion.cost import seconds_of
+from ..fusion.machine import FITTED, Machine
+from .costs import LAUNCH, Model, TimeModel
 from .work import Work
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = ["Measured", "Prediction", "fitted", "leave_one_out", "save"]
+
+AnyModel = TypeVar("AnyModel", Model, TimeModel)
 
 #: The share of the objective for known weights.
 _KNOWN = 0.003
@@ -54,8 +60,40 @@ class Prediction:
         )
 
 
-def fitted(model: Model, measured: Sequence[Measured], machine: str) -> Model:
-    """The model with the weights for these times."""
+#: What the numbers of the model of time are multiplied by and divided by, one factor after the other.
+_FACTORS = (1.5, 1.2, 1.08, 1.03, 1.01)
+
+
+def fitted(model: AnyModel, measured: Sequence[Measured], machine: str) -> AnyModel:
+    """The model with the weights or numbers for these times."""
+    if isinstance(model, TimeModel):
+        return TimeModel(_fitted_machine(model.numbers, measured, machine))
+    return _fitted_weights(model, measured, machine)
+
+
+def _fitted_machine(known: Machine, measured: Sequence[Measured], name: str) -> Machine:
+    found, least = known, _loss(known, known, measured)
+    for factor in _FACTORS:
+        has_changed = True
+        while has_changed:
+            has_changed = False
+            for field in FITTED:
+                for value in (getattr(found, field) * factor, getattr(found, field) / factor):
+                    made = replace(found, **{field: value})
+                    loss = _loss(made, known, measured)
+                    if loss < least * 0.9999:
+                        found, least, has_changed = made, loss, True
+    return replace(found, name=name)
+
+
+def _loss(machine: Machine, known: Machine, measured: Sequence[Measured]) -> float:
+    """What the numbers should make least."""
+    errors = [log(sum(seconds_of(work, machine) for work in each.works) * 1e6 / each.microseconds) for each in measured]
+    moved = [log(getattr(machine, field) / getattr(known, field)) for field in FITTED]
+    return sum(e * e for e in errors) / len(errors) + _KNOWN * sum(m * m for m in moved)
+
+
+def _fitted_weights(model: Model, measured: Sequence[Measured], machine: str) -> Model:
     import numpy as np
 
     sums = np.array([_terms(model, each) for each in measured])
@@ -91,7 +129,7 @@ def _not_negative(left: NDArray[Any], right: NDArray[Any]) -> list[float]:
     return [float(each) for each in found]
 
 
-def leave_one_out(model: Model, measured: Sequence[Measured]) -> list[Prediction]:
+def leave_one_out(model: AnyModel, measured: Sequence[Measured]) -> list[Prediction]:
     """For each program: how well the model predicts it that was fitted to the others."""
     import numpy as np
 
@@ -111,11 +149,10 @@ def leave_one_out(model: Model, measured: Sequence[Measured]) -> list[Prediction
     return predictions
 
 
-def save(path: Path, models: Mapping[str, Model]) -> None:
-    """Write the weights of models by their names, for `costs.model_here`."""
-    machines = {model.machine for model in models.values()}
-    document: dict[str, Any] = {"machine": ", ".join(sorted(machines))}
-    for name, model in models.items():
-        document[name] = dict(zip(model.names, model.weights, strict=True))
+def save(path: Path, time: TimeModel, paper: Model) -> None:
+    """Write what was fitted, for `costs.time_model` and `costs.paper_model`."""
+    document: dict[str, Any] = {"machine": ", ".join(sorted({time.machine, paper.machine}))}
+    document["time"] = {name: getattr(time.numbers, name) for name in FITTED}
+    document["paper"] = dict(zip(paper.names, paper.weights, strict=True))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")

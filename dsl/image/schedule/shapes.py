@@ -29,7 +29,8 @@ SHAPES: tuple[Shape, ...] = (
     *(Shape("block", (32, 8), (1, tall)) for tall in (1, 2, 4)),
     *(Shape("block", (32, 4), (1, tall)) for tall in (4, 8)),
     *(Shape("block", (64, 4), (1, tall)) for tall in (1, 4)),
-    Shape("block", (32, 16), (1, 2)),
+    *(Shape("block", (32, 16), (1, tall)) for tall in (2, 4)),
+    Shape("block", (64, 8), (1, 4)),
     Shape("block", (32, 8), (2, 4)),
     *(Shape("warp", (32, 4), (across, tall)) for across in (1, 2, 4) for tall in (2, 4, 8, 16)),
     *(

@@ -1,30 +1,29 @@
 """The schedule that is fastest on a GPU, within a budget of seconds.
 
-First the plans of all models are timed (`auto.candidates`). Then the groups of the best plan are changed one at a time:
-other tiles, blocks, pixels of a thread and registers, in the order of their time by the model. A change that helps is
-kept. The time of each plan is measured once.
+First the plans of all searches are timed (`auto.candidates`). Then plans around the best one are timed, in the order of
+their time by the model (`neighbours`): with other tiles, blocks, pixels of a thread and registers of a group, with two
+groups merged, or with a group split. After a batch that has a better plan, the search goes on around that one. The time
+of each plan is measured once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..graph import Graph
-from ..groups import Group, Plan
+from ..groups import Plan
 from ..lowered import Options
 from .auto import candidates
-from .costs import Model, model_here
-from .shapes import shapes
-from .work import Members, work_of
+from .costs import TimeModel, time_model
+from .neighbours import neighbours
 
 __all__ = ["Measure", "Tuned", "tune"]
 
-#: Plans that are compiled together, and changes of a group that are timed.
+#: Plans that are compiled together.
 _BATCH = 8
-_CHANGES = 32
 
 
 class Measure(Protocol):
@@ -52,7 +51,7 @@ def tune(graph: Graph, options: Options, measure: Measure, seconds: float, progr
     for each in search.batches([each.plan for each in found]):
         names = [other.name for other in found if other.plan is each]
         search.time(each, names[0])
-    model = model_here("time")
+    model = time_model()
     while not search.is_over and search.improve(model):
         pass
     return Tuned(search.best[0], search.best[1], search.times)
@@ -97,20 +96,17 @@ class _Search:
         self.progress(f"{name}: {taken:.2f} us")
         return True
 
-    def improve(self, model: Model) -> bool:
-        """Time changes of each group of the best plan. Whether one of them is faster."""
-        found = False
-        for at in range(len(self.best[0].groups)):
-            for plan in self.batches(self._changes(at, model)):
-                found = self.time(plan, f"{plan.groups[at]}") or found
-        return found
-
-    def _changes(self, at: int, model: Model) -> list[Plan]:
-        plan = self.best[0]
-        members = Members(plan.graph, plan.groups[at].nodes, self.options)
-        groups = sorted(shapes(members), key=lambda group: model(work_of(members, group)))[:_CHANGES]
-        return [_with(plan, at, group) for group in groups]
+    def improve(self, model: TimeModel) -> bool:
+        """Time the plans around the best one, until a batch of them has a better one. Whether there is one."""
+        before = self.best[0]
+        for number, plan in enumerate(self.batches(neighbours(before, self.options, model)), 1):
+            self.time(plan, _difference(before, plan))
+            if number % _BATCH == 0 and self.best[0] is not before:
+                break
+        return self.best[0] is not before
 
 
-def _with(plan: Plan, at: int, group: Group) -> Plan:
-    return replace(plan, groups=(*plan.groups[:at], group, *plan.groups[at + 1 :]))
+def _difference(before: Plan, after: Plan) -> str:
+    """The groups that are new."""
+    known = set(map(str, before.groups))
+    return " | ".join(str(group) for group in after.groups if str(group) not in known)

@@ -6,10 +6,9 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from ....arch import MAX_REGISTERS
@@ -17,10 +16,12 @@ from ....toolchain.occupancy import occupancy
 from ... import types as t
 from ..fusion.benefit import operations_of
 from ..graph import Graph
-from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, window_of
+from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, has_large_loops, window_of
 from ..lowered import Options
-from ..operator_body import MOST_UNROLLED
+from ..lowering import checks_of
 from ..operators import Access, Image, Node
+from ..tiling.padding import Reads
+from ..tiling.strips import Strips, strips_of
 from ..tiling.teams import WARP, problem_of_block
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
@@ -29,37 +30,48 @@ __all__ = ["SECTOR", "Members", "Work", "work_of"]
 _BASE_REGISTERS = 20
 
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
-_SFU, _LOAD, _SHUFFLE = 8.0, 2.0, 3.0
-#: Instructions of a load whose index is checked.
-_CHECKED_LOAD = 6.0
+_SFU, _LOAD, _SHUFFLE = 10.0, 2.0, 3.0
+#: Further instructions of a load whose index is checked, and of a read of a tile whose index is exchanged.
+_CHECK, _EXCHANGE = 4.0, 4.0
 
-#: Further instructions of a thread, and of a pixel that it computes for a tile in shared memory.
-_THREAD, _FILL = 30.0, 15.0
+#: Further instructions of a thread, of a strip, of a pixel of a tile, of one that is checked, and of a pixel that a
+#: padded tile may get from another place.
+_THREAD, _STRIP, _FILL, _CHECKED_FILL, _PAD = 30.0, 12.0, 1.0, 16.0, 14.0
 
 #: Bytes of a transaction of global memory.
 SECTOR = 32
+#: Bytes of a line of the L1 cache.
+LINE = 128
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one thread does: operations, operations of the SFU, and pixels that it reads from global memory and from
-    tiles."""
+    """What one thread does: operations, operations of the SFU, pixels that it reads from global memory and from tiles,
+    and indices that it exchanges or checks."""
 
     alu: float = 0
     sfu: float = 0
     loads: float = 0
     reads: float = 0
+    checks: float = 0
 
     def times(self, factor: float) -> Counts:
-        return Counts(self.alu * factor, self.sfu * factor, self.loads * factor, self.reads * factor)
+        counts = self.alu, self.sfu, self.loads, self.reads, self.checks
+        return Counts(*(each * factor for each in counts))
 
     @property
     def instructions(self) -> float:
         """About how many instructions these are."""
-        return self.alu + _SFU * self.sfu + _LOAD * self.loads + self.reads
+        return self.alu + _SFU * self.sfu + _LOAD * self.loads + self.reads + _CHECK * self.checks
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(self.alu + other.alu, self.sfu + other.sfu, self.loads + other.loads, self.reads + other.reads)
+        return Counts(
+            self.alu + other.alu,
+            self.sfu + other.sfu,
+            self.loads + other.loads,
+            self.reads + other.reads,
+            self.checks + other.checks,
+        )
 
 
 @dataclass(frozen=True)
@@ -74,6 +86,11 @@ class Work:
     where loops over its pixels are unrolled, and ``serial`` those that one thread executes, the slowest one if it is at
     an edge of the image. ``resident`` are the blocks that a multiprocessor holds, and ``occupancy`` their share of its
     warps.
+
+    ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
+    share of these teams. ``accesses`` are the loads, stores and shuffles of a thread. ``rounds`` counts what a thread
+    waits for: strips of tiles, and pixels of results. ``footprint`` are the bytes of inputs that the resident blocks
+    read.
     """
 
     pixels: float
@@ -95,6 +112,12 @@ class Work:
     occupancy: float
     code: float
     serial: float
+    instructions: float
+    at_edges: float
+    edges: float
+    accesses: float
+    rounds: float
+    footprint: float
 
 
 @dataclass
@@ -110,6 +133,12 @@ class Members:
     _copies: dict[frozenset[Node[Any]], dict[Node[Any], int]] = field(
         default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
     )
+
+    #: By tiled operators and pixels of a thread: the most pixels of a strip.
+    _rows: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int], repr=False)
+    #: By tiled operators: the tiles by waits and loops, and which tiles are padded.
+    _stages: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
+    _padding: dict[Any, Reads] = field(default_factory=dict[Any, Reads], repr=False)
 
     @cached_property
     def group(self) -> Group:
@@ -167,79 +196,152 @@ class Members:
             self._copies[group.tiled] = group.copies(self.options)
         return self._copies[group.tiled]
 
-    def checked(self, group: Group) -> float:
-        """The instructions of a thread at an edge of the image for one of its pixels. There, pixels share nothing."""
-        inside, total = set(self.nodes), 0.0
-        for node, count in self.copies(group).items():
-            operations = operations_of(node)
-            sizes = [access.extent.size for access in node.accesses if access.image not in inside]
-            loads = sum(width * height for width, height in sizes)
-            total += count * (operations.alu + _SFU * operations.sfu + _CHECKED_LOAD * loads)
-        return total
+    def rows_of_strip(self, group: Group) -> int:
+        """The most pixels of a tile that a thread computes together, as `Group.rows_of_strip` says."""
+        key = group.tiled, group.pixels
+        if key not in self._rows:
+            self._rows[key] = group.rows_of_strip(self.options)
+        return self._rows[key]
+
+    def stages(self, tiled: frozenset[Node[Any]]) -> list[list[tuple[Node[Any], ...]]]:
+        """The tiles in the order in which they are computed: those between two waits, and of these the ones of equal
+        reach, which one loop computes."""
+        if tiled not in self._stages:
+            stages: list[dict[Reach, list[Node[Any]]]] = [{}]
+            pending: set[Node[Any]] = set()
+            for node in self.nodes:
+                if node not in tiled or node not in self.reaches:
+                    continue
+                if self._sources(node, tiled) & pending:
+                    stages.append({})
+                    pending = set()
+                stages[-1].setdefault(self.reaches[node], []).append(node)
+                pending.add(node)
+            self._stages[tiled] = [[tuple(batch) for batch in stage.values()] for stage in stages if stage]
+        return self._stages[tiled]
+
+    def _sources(self, node: Node[Any], tiled: frozenset[Node[Any]]) -> set[Node[Any]]:
+        """The tiles that a pixel of a node is computed from."""
+        found: set[Node[Any]] = set()
+        for access in node.accesses:
+            image = access.image
+            if isinstance(image, Node) and image in self.nodes and self._window(access, node) is not None:
+                found |= {image} if image in tiled else self._sources(image, tiled)
+        return found
+
+    def padding(self, tiled: frozenset[Node[Any]]) -> Reads:
+        """Which tiles are padded in teams at edges."""
+        if tiled not in self._padding:
+            tiles = frozenset(node for node in tiled if node in self.reaches)
+            self._padding[tiled] = Reads(self.group, self.options, tiles)
+        return self._padding[tiled]
+
+    def at_edges(self, group: Group) -> float:
+        """The instructions of a thread in a team at an edge of the image, where its pixels share nothing. In hybrid
+        tiles, such a team computes its tile in steps."""
+        padding, found = self.padding(group.tiled), _THREAD
+        steps = -(-group.pixels[0] // max(1, group.pixels[0] - group.in_registers)) if group.kind == "hybrid" else 1
+        for batch in (batch for stage in self.stages(group.tiled) for batch in stage):
+            width, height = group.tile_shape(self.reaches[batch[0]])
+            rounds = -(-width * height // group.team.size)
+            for node in batch:
+                each = self.counts((node,), group.tiled, (1, 1), fill=True, edge=True)
+                pad = _PAD if node in padding.boundaries else 0
+                found += steps * rounds * (each.instructions + _CHECKED_FILL + pad)
+        each = self.counts(group.stored, group.tiled, (1, 1), fill=False, edge=True)
+        return found + group.pixels[0] * group.pixels[1] * (each.instructions + 4 * len(group.stored))
+
+    def edges(self, group: Group) -> float:
+        """The share of the teams that are at an edge of an image."""
+        first, inner, teams = group.stored[0], 1, 1
+        for axis, (tile, size) in enumerate(zip(group.tile, first.size, strict=True)):
+            before = max(reach.left if axis == 0 else reach.up for reach in self.reaches.values())
+            after = max(reach.right if axis == 0 else reach.down for reach in self.reaches.values())
+            count = _ceil(size, tile)
+            teams *= count
+            low, high = _ceil(before, tile), (int(size) - after - tile) // tile
+            inner *= max(0, high - low + 1) if before or after else count
+        return 1 - inner / teams
+
+    def is_read_by_a_window(self, node: Node[Any]) -> bool:
+        """Whether an operator of the group reads several pixels of a node around its own pixel."""
+        return any(
+            access.image is node and access.extent.size != (1, 1) and self._window(access, reader) is not None
+            for reader in self.nodes
+            for access in reader.accesses
+        )
 
     def shared_bytes(self, group: Group) -> int:
         shapes = ((node, group.tile_shape(self.reaches[node])) for node in group.tiled if node in self.reaches)
         return group.team.teams * sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
 
     def counts(
-        self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], *, fill: bool
+        self,
+        roots: tuple[Node[Any], ...],
+        tiled: frozenset[Node[Any]],
+        pixels: tuple[int, int],
+        *,
+        fill: bool,
+        edge: bool = False,
     ) -> Counts:
         """What a thread does for ``pixels`` neighbouring pixels of each root. ``fill``: the roots are computed for
-        their tiles, and not read from these."""
-        key = roots, tiled, pixels, fill
+        their tiles, and not read from these. ``edge``: in a team at an edge."""
+        key = roots, tiled, pixels, fill, edge
         if key not in self._counts:
-            self._counts[key] = self._count(roots, tiled, pixels, fill)
+            self._counts[key] = self._count(roots, tiled, pixels, fill, edge)
         return self._counts[key]
 
     def _count(
-        self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool
+        self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool, edge: bool
     ) -> Counts:
         inside: set[Image[Any]] = {*self.nodes}
         computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
-        #: By image: how far it is needed around the pixels, and how often far accesses read it.
+        padding = self.padding(tiled)
+        #: By image: how far it is needed around the pixels, and how often accesses read it that share nothing: far
+        #: ones, and at edges those whose index is exchanged.
         near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
-        far: dict[Image[Any], int] = {}
-        alu = sfu = loads = reads = 0.0
+        alone: dict[Image[Any], float] = {}
+        #: Images that are read with checks.
+        checked: set[Image[Any]] = set()
+        alu = sfu = loads = reads = checks = 0.0
         for node in reversed(self.nodes):
-            count = (_positions(near[node], pixels) if node in near and node in computed else 0) + far.get(node, 0)
-            if not count:
+            together = _positions(near[node], pixels) if node in near and node in computed else 0
+            single = alone.get(node, 0.0)
+            if not together + single:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.sfu
+            alu, sfu = alu + (together + single) * operations.alu, sfu + (together + single) * operations.sfu
             for access in node.accesses:
-                window, (width, height) = self._window(access, node), access.extent.size
-                is_near = window is not None and node in near and node in computed
-                if is_near and has_large_loops(node):
-                    # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
-                    loads += count * (width * height if access.image not in inside else 0)
-                    reads += count * (width * height if access.image in inside and access.image not in computed else 0)
-                if is_near and window is not None:
+                image, window, (width, height) = access.image, self._window(access, node), access.extent.size
+                taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
+                is_checked = edge and any(checks_of(access, node, self.options))
+                is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
+                apart = single if window is not None and not is_exchanged else together + single
+                if apart and image in inside and (image in computed or window is None):
+                    alone[image] = alone.get(image, 0.0) + taps * apart
+                elif apart and image in inside:
+                    reads += taps * apart
+                elif apart:
+                    loads += taps * apart
+                checks += taps * apart if apart and is_checked else 0
+                if together and window is not None and not is_exchanged:
+                    if has_large_loops(node) and image not in computed:
+                        # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
+                        loads += together * taps if image not in inside else 0
+                        reads += together * taps if image in inside else 0
                     reach = near[node].around(window)
-                    near[access.image] = near[access.image].with_(reach) if access.image in near else reach
-                elif access.image in inside:
-                    far[access.image] = far.get(access.image, 0) + width * height * count
-                else:
-                    loads += count * width * height
+                    near[image] = near[image].with_(reach) if image in near else reach
+                    checked |= {image} if is_checked and image not in inside else set()
         for image, reach in near.items():
-            if image in self._reread:
+            if image in self._reread or image in computed:
                 continue
-            if image not in inside:
-                loads += _positions(reach, pixels)
-            elif image not in computed:
-                reads += _positions(reach, pixels)
-        return Counts(alu, sfu, loads, reads)
+            count = _positions(reach, pixels)
+            loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
+            checks += count if image in checked else 0
+        return Counts(alu, sfu, loads, reads, checks)
 
     def _window(self, access: Access, node: Node[Any]) -> Reach | None:
         return window_of(access, node, self.options)
-
-
-@lru_cache(maxsize=1024)
-def has_large_loops(node: Node[Any]) -> bool:
-    """Whether an operator has loops over so many pixels that nvcc does not unroll them."""
-    sizes = [width * height for access in node.accesses for width, height in [access.extent.size]]
-    return max(sizes, default=1) > MOST_UNROLLED and any(
-        isinstance(n, ast.For) for n in ast.walk(node.operator.body.tree)
-    )
 
 
 def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
@@ -248,46 +350,41 @@ def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
 
 def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     """The work of a legal group of ``members``."""
+    if any(node.operator.kind == "global" for node in group.nodes):
+        return _of_global(group)
     first, team = group.stored[0], group.team
     across, tall = group.pixels
     columns = across - group.in_registers
     own = across * tall
     tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
-    total, filled, waits, shuffles, code = Counts(), 0.0, 0.0, 0.0, 0.0
-    area = useful = 0.0
+    made = _fills(members, group, columns)
+    total, code, shuffles, rounds = made.total, made.code, 0.0, made.rounds + 1
     #: Live registers: pixels that a thread needs at a time.
     live = 0.0
-    for node in tiles:
-        reach = members.reaches[node]
-        width = team.threads[0] * columns + reach.left + reach.right
-        height = team.threads[1] * tall + reach.up + reach.down
-        rounds = -(-width * height // team.size)
-        each = members.counts((node,), group.tiled, (1, 1), fill=True)
-        total += each.times(rounds)
-        code += each.instructions * members.unrolled
-        filled += rounds
-        waits += 1
-        whole = width + WARP * group.in_registers if group.kind == "hybrid" else width
-        area += whole * height
-        useful += group.tile[0] * group.tile[1]
     if columns:
         each = members.counts(group.stored, group.tiled, (1 if columns > 1 else columns, tall), fill=False)
         total += each.times(columns)
         code += each.instructions * columns * members.unrolled
-        live = each.loads / max(1, tall) + each.reads / max(1, tall)
+        live = (each.loads + each.reads) / max(1, tall) * members.unrolled
     if group.kind == "hybrid":
         added, shuffles, live = _in_registers(members, group, tiles)
         total += added
         code += added.instructions * members.unrolled + _SHUFFLE * shuffles
-    size = sum(t.size_of(image.pixel) for image in _inputs(group)) / max(1, len(_inputs(group)))
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
     shared = members.shared_bytes(group)
     threads = group.block[0] * group.block[1]
     found = occupancy(sm, threads, round(registers), shared)
+    resident = found.blocks if found is not None else 1
     blocks = _ceil(first.width, group.tile[0] * team.count[0]) * _ceil(first.height, group.tile[1] * team.count[1])
+    stores = own * len(group.stored)
+    instructions = total.instructions + _SHUFFLE * shuffles + made.instructions + _THREAD + 2 * stores
+    edges = members.edges(group)
+    at_edges = max(instructions, members.at_edges(group)) if edges else instructions
+    inputs = _inputs(group)
+    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
     return Work(
         pixels=float(int(first.width) * int(first.height)),
-        moved=_bytes(group.stored) + _bytes(_inputs(group)),
+        moved=_bytes(group.stored) + _bytes(inputs),
         blocks=blocks,
         threads=threads,
         alu=total.alu / own,
@@ -295,17 +392,87 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         loads=total.loads / own,
         reads=total.reads / own,
         shuffles=shuffles / own,
-        filled=filled / own,
-        waits=waits / own,
+        filled=made.filled / own,
+        waits=made.waits / own,
         transactions=total.loads / own * size / SECTOR,
-        overlap=area / useful - 1 if useful else 0.0,
+        overlap=made.overlap,
         shared=shared,
         registers=registers,
-        resident=found.blocks if found is not None else 1,
+        resident=resident,
         occupancy=found.share if found is not None else 1.0,
         code=code,
-        serial=max(total.instructions + _SHUFFLE * shuffles + _FILL * filled, own * members.checked(group)) + _THREAD,
+        serial=at_edges,
+        instructions=instructions,
+        at_edges=at_edges,
+        edges=edges,
+        accesses=total.loads + total.reads + shuffles + made.filled + stores,
+        rounds=rounds,
+        footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs),
     )
+
+
+def _of_global(group: Group) -> Work:
+    """The work of a global operator: the bytes of the images that it reads."""
+    moved = _bytes({access.image for node in group.nodes for access in node.accesses})
+    counts = dict.fromkeys(("alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "transactions"), 0.0)
+    more = ("code", "serial", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
+    rest = dict.fromkeys(more, 0.0)
+    return Work(
+        pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
+        **counts, **rest,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Fills:
+    """What a thread of an inner team does for tiles in shared memory, on the average: ``total`` without what strips
+    take besides, which are ``instructions``; ``filled`` pixels; ``waits``; ``rounds`` of strips, one after the other.
+    ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too."""
+
+    total: Counts
+    instructions: float
+    filled: float
+    waits: float
+    rounds: float
+    code: float
+    overlap: float
+
+
+def _fills(members: Members, group: Group, columns: int) -> _Fills:
+    team, tall = group.team, group.pixels[1]
+    total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
+    area = useful = 0.0
+    for stage in members.stages(group.tiled):
+        waits += 1
+        for batch in stage:
+            reach = members.reaches[batch[0]]
+            width = team.threads[0] * columns + reach.left + reach.right
+            height = team.threads[1] * tall + reach.up + reach.down
+            whole = width + WARP * group.in_registers if group.kind == "hybrid" else width
+            area += whole * height * len(batch)
+            useful += group.tile[0] * group.tile[1] * len(batch)
+            if not width:
+                continue
+            strips: Strips = strips_of(width, height, team.size, members.rows_of_strip(group))
+            each = members.counts(batch, group.tiled, (1, strips.rows), fill=True)
+            # How many strips a thread computes, on the average.
+            count = width * strips.count / team.size
+            total += each.times(count)
+            filled += count * strips.rows * len(batch)
+            instructions += count * (_STRIP + _FILL * strips.rows * len(batch))
+            rounds += strips.rounds
+            code += each.instructions * members.unrolled
+    return _Fills(total, instructions, filled, waits, rounds, code, area / useful - 1 if useful else 0.0)
+
+
+def _lines(members: Members, group: Group, image: Image[Any]) -> float:
+    """The bytes of an input that a team reads, in whole lines of the L1 cache."""
+    if image not in members.reaches:
+        return 0.0
+    reach, (width, height) = members.reaches[image], group.tile
+    size = t.size_of(image.pixel)
+    lines = 1 + ((width + reach.left + reach.right) * size - 1) / LINE
+    return lines * LINE * (height + reach.up + reach.down)
 
 
 def _in_registers(members: Members, group: Group, tiles: list[Node[Any]]) -> tuple[Counts, float, float]:

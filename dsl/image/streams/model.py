@@ -29,7 +29,7 @@ from .dependences import Edge
 #: Times and shares below this are none.
 _LEAST = 1e-12
 
-__all__ = ["KernelTime", "Timeline", "graph_time", "serial_edges", "stream_time"]
+__all__ = ["KernelTime", "Timeline", "graph_time", "pipelined_time", "serial_edges", "stream_time"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,3 +186,17 @@ class _Graph:
 def graph_time(kernels: Sequence[KernelTime], edges: Iterable[Edge], machine: Machine) -> Timeline:
     """When the steps of a graph run."""
     return _Graph(kernels, edges, machine).run()
+
+
+def pipelined_time(kernels: Sequence[KernelTime], edges: Iterable[Edge], machine: Machine) -> float:
+    """Seconds of a graph in which kernels that do not wait for each other have complementary resources and run at full
+    speed (equation 4.19 without overhead): the longest way through the graph."""
+    ends: list[float] = []
+    sources: list[list[int]] = [[] for _ in kernels]
+    for first, second in edges:
+        sources[second].append(first)
+    for number, kernel in enumerate(kernels):
+        begin = max((ends[source] for source in sources[number]), default=0.0)
+        events = machine.event * max(0, len(sources[number]) - 1)
+        ends.append(begin + events + machine.node + kernel.seconds)
+    return max(ends, default=0.0)

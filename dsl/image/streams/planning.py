@@ -6,6 +6,8 @@
 - ``branches``: a CUDA graph whose edges are the dependences.
 - ``fine chain``: a CUDA graph with these edges, in which launches that fill all multiprocessors also follow each
   other. Fine levels of a pyramid run one after the other, coarse ones beside them.
+- ``pipelined``: a CUDA graph in the order of kernel pipelining (`pipelining`), in which kernels with complementary use
+  of resources run at a time. It only exists if there are such kernels.
 
 Buffers of intermediate images share memory if that makes the estimate at most `MOST_SLOWER` longer.
 """
@@ -13,12 +15,13 @@ Buffers of intermediate images share memory if that makes the estimate at most `
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import prod
-from typing import TypeAlias
+from math import inf, prod
+from typing import TYPE_CHECKING, TypeAlias
 
+from ....arch import architecture
 from ...errors import DslError
 from ..fusion.cost import cost_of
 from ..fusion.machine import Machine, machine_here
@@ -26,21 +29,43 @@ from ..groups import Group
 from ..lowered import Launch, Lowered
 from .dependences import Edge, Step, dependences, reduced, steps_of
 from .memory import Sharing, bytes_of, problems, share, unshared
-from .model import KernelTime, Timeline, graph_time, serial_edges, stream_time
+from .model import KernelTime, Timeline, graph_time, pipelined_time, serial_edges, stream_time
+from .pipelining import Usage, pipelined, usage_of
 
-__all__ = ["EXECUTIONS", "MODES", "ExecutionPlan", "Resident", "by_threads", "by_resources", "plan_execution"]
+if TYPE_CHECKING:
+    from ....toolchain.cubin import KernelCode
 
-#: What a user chooses. ``graph`` is the best of the graphs, ``auto`` the best of all modes.
-EXECUTIONS = ("stream", "graph", "auto")
+__all__ = [
+    "EXECUTIONS",
+    "MODES",
+    "PIPELINED",
+    "ExecutionPlan",
+    "Resident",
+    "UsageOf",
+    "by_resources",
+    "by_threads",
+    "plan_execution",
+    "usage_by",
+]
+
+#: What a user chooses. ``graph`` is the best of the graphs, ``auto`` the best of all modes. ``pipelined`` is kernel
+#: pipelining, if the pipeline has complementary kernels.
+EXECUTIONS = ("stream", "graph", "auto", "pipelined")
 
 #: What the model chooses from.
 MODES = ("stream", "chain", "branches", "fine chain")
+
+#: The mode of kernel pipelining, which only some pipelines have.
+PIPELINED = "pipelined"
 
 #: By what share the estimate may grow so that buffers share memory.
 MOST_SLOWER = 0.005
 
 #: How many blocks of a launch a multiprocessor holds.
 Resident: TypeAlias = "Callable[[Launch], int]"
+
+#: The shares of a multiprocessor that a block of a launch takes.
+UsageOf: TypeAlias = "Callable[[Launch], Usage]"
 
 
 @dataclass(frozen=True)
@@ -121,24 +146,49 @@ def by_threads(launch: Launch) -> int:
 def by_resources(ptx: Mapping[str, str]) -> Resident:
     """How many blocks fit by registers, shared memory and threads (equation 4.1), from the PTX of each kernel by its
     name. Raises what ptxas raises."""
-    from ....toolchain.cubin import read_cubin
-    from ....toolchain.cubin_cache import assemble_kept
     from ....toolchain.occupancy import occupancy
-    from ....toolchain.tools import arch_for
 
     def resident(launch: Launch) -> int:
-        text = ptx[launch.kernel.name]
-        (code,) = read_cubin(assemble_kept(text, arch_for(text)).cubin).values()
+        code = _machine_code(launch, ptx)
         found = occupancy(code.sm, prod(launch.block), code.registers, code.shared_bytes)
         return found.blocks if found is not None else by_threads(launch)
 
     return resident
 
 
+def usage_by(ptx: Mapping[str, str]) -> UsageOf:
+    """The shares of a multiprocessor that a block takes, from the PTX of each kernel by its name. Raises what ptxas
+    raises, and `DslError` for an architecture whose limits are not known."""
+
+    def usage(launch: Launch) -> Usage:
+        code = _machine_code(launch, ptx)
+        machine = architecture(code.sm)
+        if machine is None:
+            raise DslError(f"the limits of sm_{code.sm} are not known")
+        return usage_of(prod(launch.block), code.registers, code.shared_bytes, machine)
+
+    return usage
+
+
+def _machine_code(launch: Launch, ptx: Mapping[str, str]) -> KernelCode:
+    from ....toolchain.cubin import read_cubin
+    from ....toolchain.cubin_cache import assemble_kept
+    from ....toolchain.tools import arch_for
+
+    text = ptx[launch.kernel.name]
+    (code,) = read_cubin(assemble_kept(text, arch_for(text)).cubin).values()
+    return code
+
+
 def plan_execution(
-    lowered: Lowered, execution: str = "auto", resident: Resident = by_threads, machine: Machine | None = None
+    lowered: Lowered,
+    execution: str = "auto",
+    resident: Resident = by_threads,
+    machine: Machine | None = None,
+    usage: UsageOf | None = None,
 ) -> ExecutionPlan:
-    """The plan with the least estimate among the modes that ``execution`` allows (`EXECUTIONS`, or one of `MODES`)."""
+    """The plan with the least estimate among the modes that ``execution`` allows (`EXECUTIONS`, or one of `MODES`).
+    Without ``usage``, no kernels are known to be complementary. Raises `DslError` if the mode does not exist."""
     machine = machine or machine_here()
     steps = steps_of(lowered)
     edges = dependences(steps)
@@ -155,18 +205,43 @@ def plan_execution(
     estimates["stream"] = stream_time(kernels, machine)
     # On a tie, the mode with the fewest edges between branches.
     allowed = _allowed(execution)
-    mode = min(allowed, key=lambda name: (round(estimates[name] * 1e9), MODES.index(name)))
+    if PIPELINED in allowed and usage is not None:
+        usages = [usage(step.launch) if step.launch is not None else Usage(0, 0, 0) for step in steps]
+        made = pipelined(usages, edges)
+        if made is None and execution == PIPELINED:
+            raise DslError(_not_complementary(lowered, steps, usages))
+        if made is not None:
+            order, edges_of[PIPELINED] = made
+            estimates[PIPELINED] = pipelined_time([kernels[at] for at in order], edges_of[PIPELINED], machine)
+            if min(allowed, key=lambda name: estimates.get(name, inf)) == PIPELINED:
+                steps, kernels = tuple(steps[at] for at in order), tuple(kernels[at] for at in order)
+                edges_of = {PIPELINED: edges_of[PIPELINED]}
+    elif execution == PIPELINED:
+        raise DslError(f"{lowered.graph.name}: kernel pipelining needs the resources of kernels, from their PTX")
+    allowed = tuple(name for name in allowed if name in edges_of)
+    mode = min(allowed, key=lambda name: (round(estimates[name] * 1e9), list(edges_of).index(name)))
     return ExecutionPlan(
         lowered, steps, mode, _shared(lowered, steps, edges_of[mode], kernels, machine), kernels, estimates, machine
     )
 
 
+def _not_complementary(lowered: Lowered, steps: tuple[Step, ...], usages: Sequence[Usage]) -> str:
+    """Why there is no kernel pipelining."""
+    _, name = max((usage.dominant, step.name) for step, usage in zip(steps, usages, strict=True))
+    number = [step.name for step in steps].index(name)
+    return (
+        f"{lowered.graph.name} has no kernels with complementary resources: pipelining needs kernels that do not need "
+        "each other, of which a block takes more than half of a multiprocessor, and whose blocks fit together. "
+        f"The largest block is that of {name}, with {usages[number]}"
+    )
+
+
 def _allowed(execution: str) -> tuple[str, ...]:
     if execution == "auto":
-        return MODES
+        return (*MODES, PIPELINED)
     if execution == "graph":
-        return MODES[1:]
-    if execution in MODES:
+        return (*MODES[1:], PIPELINED)
+    if execution in (*MODES, PIPELINED):
         return (execution,)
     raise DslError(f"there is no execution {execution!r}; there are {', '.join(EXECUTIONS)}")
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from ... import types as t
 from ...functions import Param
-from ...intrinsics import shfl_sync, shfl_up_sync
+from ...intrinsics import shfl_up_sync
 from ...language import local
 from ..groups import Group, Reach, window_of
 from ..lowered import Options
@@ -97,7 +97,7 @@ class HybridKernel(GroupKernel):
         return {node: found[node] for node in self.tiles if node in found and node is not root}
 
     def words(self) -> dict[str, object]:
-        return {"local": local, "shfl_sync": shfl_sync, "shfl_up_sync": shfl_up_sync}
+        return {"local": local, "shfl_up_sync": shfl_up_sync}
 
     # --- versions ----------------------------------------------------------------------------------------------
 

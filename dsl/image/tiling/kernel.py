@@ -20,23 +20,34 @@ from typing import Any
 
 from ... import types as t
 from ...functions import Param
-from ...intrinsics import syncthreads, syncwarp
+from ...intrinsics import shfl_sync, syncthreads, syncwarp
 from ...kernel import GeneratedKernel, kernel_from_text
 from ...language import shared, unroll
 from ..borders import MAP_NAMES, Checks
 from ..groups import Group, Reach, window_of
 from ..lowered import KernelArgument, Options
-from ..lowering import Arguments, checks_of, load_function, mapped, pixel_function, region, words_of
+from ..lowering import (
+    Arguments,
+    checks_of,
+    constant_of,
+    load_function,
+    mapped,
+    pixel_function,
+    region,
+    words_of,
+)
 from ..operator_body import PixelFunction
 from ..operators import Access, Node
 from ..sizes import smallest
+from .padding import Reads
+from .strips import Strips, strips_of
 
 __all__ = ["Context", "GroupKernel", "Tile"]
 
 _NO_CHECKS = Checks(False, False), Checks(False, False)
 _VARIABLES = (
     *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
-    *("i", "j", "k", "part", "out_x", "out_y", "centre_x", "centre_y"),
+    *("i", "j", "k", "part", "place", "near_x", "near_y", "out_x", "out_y", "centre_x", "centre_y"),
 )
 #: The words of the language that the text of a kernel may mention.
 _WORDS = ("local", "shared", "shfl_sync", "shfl_up_sync", "syncthreads", "syncwarp", "unroll")
@@ -74,9 +85,13 @@ class GroupKernel:
         self.group, self.options, self.team = group, options, group.team
         self.inside = set(group.nodes)
         self.is_unrolled = group.is_unrolled(options)
-        self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS)
+        self.rows_of_strip = group.rows_of_strip(options)
+        self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS, shared_sizes=True)
         self.reaches = group.reaches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
+        self.reads = Reads(group, options, frozenset(self.tiles))
+        #: By name: maps of boundaries and constants that the text of the kernel mentions.
+        self.maps: dict[str, object] = {}
         self.variables = {param for tile in self.tiles.values() for param in (tile.array, tile.x, tile.y)}
         #: By (node, context): the function of (x, y) in the image that computes its pixel.
         self._pixels: dict[tuple[Node[Any], Context], PixelFunction] = {}
@@ -107,6 +122,8 @@ class GroupKernel:
         image, name = access.image, self.arguments.reserved(f"load_{access.param.name}")
         is_near = not context.far and window_of(access, reader, self.options) is not None
         checks = _NO_CHECKS if is_near and context.inner else checks_of(access, reader, self.options)
+        if is_near and self.reads.is_padded(access, reader):
+            checks = _NO_CHECKS
         if not isinstance(image, Node) or image not in self.inside:
             return load_function(access, checks, self.arguments, name)
         if is_near and image in self.tiles:
@@ -164,19 +181,73 @@ class GroupKernel:
                 self.use(param)
         return f"{function.function.name}({', '.join([x, y, *(param.name for param in function.params)])})"
 
-    def _fill(self, tile: Tile, context: Context, width: int) -> list[str]:
-        """Compute the first ``width`` columns of a tile."""
-        node, column, row = tile.node, f"i % {width}", f"i // {width}"
-        index = "i" if width == tile.width else f"({row}) * {tile.width} + {column}"
-        store = f"{tile.array.name}[{index}] = {self.call(self.pixel(node, context), 'x', 'y')}"
-        body = [f"x = {tile.x.name} + {column}", f"y = {tile.y.name} + {row}"]
+    def _fill(self, tiles: Sequence[Tile], context: Context, width: int) -> list[str]:
+        """Compute the first ``width`` columns of tiles of one shape, whose pixels do not need each other. In an inner
+        team, each thread computes strips."""
+        first = tiles[0]
         if context.inner:
-            body.append(store)
+            strips = strips_of(width, first.height, self.team.size, self.rows_of_strip)
+            return self._fill_strips(tiles, context, width, strips)
+        column, row = f"i % {width}", f"i // {width}"
+        index = "i" if width == first.width else f"({row}) * {first.width} + {column}"
+        body = [f"x = {first.x.name} + {column}", f"y = {first.y.name} + {row}"]
+        for tile in tiles:
+            value = self.call(self.pixel(tile.node, context), "x", "y")
+            body += [f"if {self._is_inside(tile)}:", f"    {tile.array.name}[{index}] = {value}"]
+        return [f"for i in range(thread, {width * first.height}, {self.team.size}):", *(f"    {line}" for line in body)]
+
+    def _is_inside(self, tile: Tile) -> str:
+        """The test whether the pixel (x, y) is in the image of a tile."""
+        width = self.use(self.arguments.width(tile.node, tile.node.name))
+        height = self.use(self.arguments.height(tile.node, tile.node.name))
+        return f"x >= 0 and x < {width} and y >= 0 and y < {height}"
+
+    def _fill_strips(self, tiles: Sequence[Tile], context: Context, width: int, strips: Strips) -> list[str]:
+        first, total = tiles[0], width * strips.count
+        body = [f"x = {first.x.name} + i % {width}", f"y = {first.y.name} + i // {width} * {strips.rows}"]
+        body.append(f"place = (i // {width} * {first.width}) * {strips.rows} + i % {width}")
+        body += self._rows_of_strip(tiles, context, range(strips.last))
+        if strips.last < strips.rows:
+            rest = self._rows_of_strip(tiles, context, range(strips.last, strips.rows))
+            body += [f"if i < {width * (strips.count - 1)}:", *(f"    {line}" for line in rest)]
+        return [f"for i in range(thread, {total}, {self.team.size}):", *(f"    {line}" for line in body)]
+
+    def _rows_of_strip(self, tiles: Sequence[Tile], context: Context, rows: Sequence[int]) -> list[str]:
+        """Compute some pixels of a strip, and store them when all of them are computed."""
+        values: list[str] = []
+        stores: list[str] = []
+        for tile in tiles:
+            function = self.pixel(tile.node, context)
+            for row in rows:
+                name = self.arguments.reserved(f"{tile.node.name}_{row}")
+                values.append(f"{name} = {self.call(function, 'x', f'y + {row}' if row else 'y')}")
+                stores.append(f"{tile.array.name}[place + {row * tile.width}] = {name}")
+        return [*values, *stores]
+
+    def _pad(self, tile: Tile) -> list[str]:
+        """Give the places of a tile outside of the image the pixels that its boundary has there."""
+        boundary, (x, y) = self.reads.boundaries[tile.node], (tile.x.name, tile.y.name)
+        head = f"for i in range(thread, {tile.width * tile.height}, {self.team.size}):"
+        body = [f"x = {x} + i % {tile.width}", f"y = {y} + i // {tile.width}"]
+        if boundary.is_index_map:
+            index_map = Checks(far=True).map(boundary)
+            assert index_map is not None
+            self.maps[index_map.name] = index_map
+            width = self.use(self.arguments.width(tile.node, tile.node.name))
+            height = self.use(self.arguments.height(tile.node, tile.node.name))
+            copied = f"{tile.array.name}[(near_y - {y}) * {tile.width} + near_x - {x}]"
+            in_x = f"near_x >= {x} and near_x < {x} + {tile.width}"
+            pad = [
+                f"near_x = {index_map.name}(x, {width})",
+                f"near_y = {index_map.name}(y, {height})",
+                f"if {in_x} and near_y >= {y} and near_y < {y} + {tile.height}:",
+                f"    {tile.array.name}[i] = {copied}",
+            ]
         else:
-            image_width = self.use(self.arguments.width(node, node.name))
-            height = self.use(self.arguments.height(node, node.name))
-            body += [f"if x >= 0 and x < {image_width} and y >= 0 and y < {height}:", f"    {store}"]
-        head = f"for i in range(thread, {width * tile.height}, {self.team.size}):"
+            value, names = constant_of(boundary, tile.node.pixel, f"outside_{tile.node.name}")
+            self.maps |= names
+            pad = [f"{tile.array.name}[i] = {value}"]
+        body += [f"if not ({self._is_inside(tile)}):", *(f"    {line}" for line in pad)]
         return [head, *(f"    {line}" for line in body)]
 
     def stores(self, context: Context, x: str, y: str) -> list[str]:
@@ -227,14 +298,26 @@ class GroupKernel:
         """Compute all tiles except for their last ``less`` columns, with a barrier before a tile that was filled is
         read."""
         lines: list[str] = []
-        filled: set[Param] = set()
+        pending: list[Tile] = []
         for tile in self.tiles.values():
-            if any(param in filled for param in self.pixel(tile.node, context).params):
-                lines.append(self.wait)
-                filled.clear()
+            arrays = {each.array for each in pending}
+            if any(param in arrays for param in self.pixel(tile.node, context).params):
+                lines += self._filled(pending, context, less)
+                pending = []
             if tile.width > less:
-                lines += self._fill(tile, context, tile.width - less)
-                filled.add(tile.array)
+                pending.append(tile)
+        return [*lines, *self._filled(pending, context, less)]
+
+    def _filled(self, tiles: Sequence[Tile], context: Context, less: int) -> list[str]:
+        """Compute tiles that do not need each other, and wait for them."""
+        #: By reach, which also gives the shape and the place: the tiles.
+        alike: dict[Reach, list[Tile]] = {}
+        for tile in tiles:
+            alike.setdefault(tile.reach, []).append(tile)
+        lines = [line for each in alike.values() for line in self._fill(each, context, each[0].width - less)]
+        padded = [] if context.inner else [tile for tile in tiles if tile.node in self.reads.boundaries]
+        if padded:
+            lines += [self.wait, *(line for tile in padded for line in self._pad(tile))]
         return [*lines, self.wait] if lines else lines
 
     def checked_version(self) -> list[str]:
@@ -308,9 +391,11 @@ class GroupKernel:
             **words_of(self.group.stored[0].pixel, [*params, *pixels]),
             **{name: function.function for name, function in self.functions.items()},
             "shared": shared,
+            "shfl_sync": shfl_sync,
             "syncthreads": syncthreads,
             "syncwarp": syncwarp,
             "unroll": unroll,
+            **self.maps,
             **self.words(),
         }
 

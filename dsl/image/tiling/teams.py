@@ -47,7 +47,9 @@ class Team:
             index = f"i32(threadIdx.{axis})"
             lines.append(f"local_{axis} = {f'{index} % {threads}' if count > 1 else index}")
             block = f"i32(blockIdx.{axis})"
-            team = f"({block} * {count} + {index} // {threads})" if count > 1 else block
+            # All lanes of a warp have the same number. The shuffle shows it to the compiler.
+            number = f"shfl_sync(0xFFFFFFFF, {index} // {threads}, 0)"
+            team = f"({block} * {count} + {number})" if count > 1 else block
             lines.append(f"first_{axis} = {team} * {size}")
         return lines
 
