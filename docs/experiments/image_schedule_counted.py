@@ -37,6 +37,7 @@ OTHERS = {
 }
 #: By title: a count of the model.
 MODEL = {
+    "instructions": "instructions",
     "FP operations": "alu",
     "SFU": "sfu",
     "global loads": "loads",

@@ -4,8 +4,8 @@
 
 FOLDER was written by `image_schedule_peers.py build`. Runs its action `once` under `ncu` without control of clocks and
 caches, and prints a line for each arm: the sums of its kernels. For our own schedules, each count of the model follows
-with what was counted, for one pixel of the largest result: floating-point operations (alu), instructions of the SFU,
-loads from global (loads) and shared memory (reads), stores to shared memory (filled); bytes between the L1 and L2
+with what was counted, for one pixel of the largest result: instructions, floating-point operations (alu), those of the
+SFU, loads from global (loads) and shared memory (reads), stores to shared memory (filled); bytes between the L1 and L2
 caches (moved); and the occupancy in percent.
 """
 
@@ -61,7 +61,13 @@ MEANS = {
     "registers": "launch__registers_per_thread",
 }
 #: By count of the model: the counter of executed instructions.
-PREDICTED = {"sfu": "sfu", "loads": "global loads", "reads": "shared loads", "filled": "shared stores"}
+PREDICTED = {
+    "instructions": "instructions",
+    "sfu": "sfu",
+    "loads": "global loads",
+    "reads": "shared loads",
+    "filled": "shared stores",
+}
 
 
 def known_metrics(ncu: str) -> set[str]:
@@ -123,8 +129,9 @@ def predicted(made: list[Work]) -> dict[str, float]:
     for work in made:
         found["moved"] += work.moved
         found["occupancy"] += 100 * work.occupancy / len(made)
-        for word in ("alu", "sfu", "loads", "reads", "filled"):
-            found[word] += getattr(work, word) * work.pixels / pixels
+        for word in ("alu", "sfu", "loads", "reads", "filled", "instructions"):
+            share = work.blocks * work.threads / pixels if word == "instructions" else work.pixels / pixels
+            found[word] += getattr(work, word) * share
     return found
 
 

@@ -107,12 +107,12 @@ def _with_tiles(name: str, size: int, word: str) -> str:
     """The plan of dynamic programming over groups that have no tiles, or tiles of one kind."""
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.groups import Group, Plan
-    from ptxmotion.dsl.image.schedule.costs import model_here
+    from ptxmotion.dsl.image.schedule.costs import time_model
     from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
     from ptxmotion.dsl.image.schedule.shapes import shapes
     from ptxmotion.dsl.image.schedule.work import Members, Work, work_of
 
-    graph, options, cost = PROGRAMS[name].graph(size), Options(), model_here("time")
+    graph, options, cost = PROGRAMS[name].graph(size), Options(), time_model()
     kind, whole = TILES[word]
 
     def is_allowed(group: Group) -> bool:

@@ -28,7 +28,7 @@ from ptxmotion.dsl.image import Options
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json
 from ptxmotion.dsl.image.operators import Node
-from ptxmotion.dsl.image.schedule.costs import model_here
+from ptxmotion.dsl.image.schedule.costs import paper_model, time_model
 from ptxmotion.dsl.image.schedule.shapes import shapes
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.python_child import process_pool
@@ -112,7 +112,7 @@ def estimates(name: str, size: int, plan: str) -> dict[str, float]:
     graph, options = PROGRAMS[name].graph(size), Options()
     made = plan_from_json(graph, plan, options)
     works = [work_of(Members(graph, group.nodes, options), group) for group in made.groups]
-    return {word: sum(map(model_here(word), works)) for word in ("time", "paper")}
+    return {model.name: sum(map(model, works)) for model in (time_model(), paper_model())}
 
 
 def _compiled(task: tuple[Path, str, int, str | None]) -> tuple[Any, str]:
