@@ -2,9 +2,9 @@
 
     python docs/experiments/image_schedule_model.py FILE.jsonl [--programs NAME ...] [--keep MACHINE]
 
-FILE.jsonl was written by image_tiles.py. Prints for each program and size how well each model predicts it that was
-fitted to the other programs, and the weights for all of them. ``--keep`` writes them to the cache, as those of MACHINE:
-searches of schedules on this computer then use them.
+FILE.jsonl was written by image_tiles.py or image_schedule_ranks.py. Prints for each program and size how well each
+model predicts it that was fitted to the other programs, and the weights for all of them. ``--keep`` writes them to the
+cache, as those of MACHINE: searches of schedules on this computer then use them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import image_tiles
+from image_schedule_programs import PROGRAMS
 from ptxmotion.dsl.image import Options
 from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.graph import Graph
@@ -34,7 +34,7 @@ def measured_of(path: Path, programs: list[str]) -> list[Measured]:
         if not record.get("plan") or record["us"] != record["us"] or (programs and name not in programs):
             continue
         if (name, size) not in graphs:
-            graphs[name, size] = getattr(image_tiles, name).graph(size, size)
+            graphs[name, size] = PROGRAMS[name].graph(size)
         plan = plan_from_json(graphs[name, size], json.dumps(record["plan"]), Options())
         works = tuple(work_of(Members(plan.graph, group.nodes, Options()), group) for group in plan.groups)
         found.append(Measured(name, size, works, record["us"]))

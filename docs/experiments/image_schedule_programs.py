@@ -1,0 +1,64 @@
+"""The programs whose schedules are compared: pipelines, random images, numbers, and reading and writing plans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import image_tiles
+import numpy as np
+from ptxmotion.dsl.image.graph import Graph
+from ptxmotion.suites.registry import find
+
+__all__ = ["PROGRAMS", "Case"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program: its pipeline, and the values of the numbers that it takes. ``benchmark`` is its name in the suite
+    `image`; empty for programs of `image_tiles`. ``work`` are the floating-point operations for one pixel of the
+    result, by the definition of the program: a window of n pixels with weights has 2 n - 1 of them."""
+
+    name: str
+    pipeline: Any
+    work: float
+    benchmark: str = ""
+    numbers: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    def graph(self, size: int) -> Graph:
+        return self.pipeline.graph(size, size)
+
+    def inputs(self, size: int) -> list[Any]:
+        """The pixels of each input, flat."""
+        if self.benchmark:
+            data = find(self.benchmark).make_data("tiny", 0, width=size, height=size)
+            return [data[image.name] for image in self.graph(size).inputs]
+        numbers = np.random.default_rng(size)
+        return [numbers.random(size * size, np.float32) + np.float32(0.01) for _ in self.graph(size).inputs]
+
+
+def _of_suite(name: str, work: float) -> Case:
+    benchmark = find(f"image/{name}")
+    assert benchmark.pipeline is not None
+    data = benchmark.make_data("tiny", 0)
+    numbers = {key: value for key, value in data.items() if isinstance(value, float)}
+    return Case(name, benchmark.pipeline, work, f"image/{name}", numbers)
+
+
+#: By name. Those of `image_tiles` come first. An exponential function, a root or a maximum is one operation.
+PROGRAMS: dict[str, Case] = {
+    case.name: case
+    for case in (
+        Case("unsharp", image_tiles.unsharp, 5 + 2 * 13 + 2 + 1 + 3),
+        Case("harris", image_tiles.harris, 2 * 11 + 3 + 3 * 8 + 7),
+        Case("chain", image_tiles.chain, 5 * 9),
+        Case("blur", image_tiles.blur, 2 * 3),
+        Case("bilateral", image_tiles.bilateral, 169 * 8 + 1),
+        _of_suite("stencil_chain", 8 * 17),
+        _of_suite("max_filter", 4 + 50),
+        _of_suite("nl_means", 9 * (2 + 8 + 5) + 1),
+        _of_suite("interpolate", 4 * (1 + (17 / 4) * 4 / 3 + (7 + 2) * 4 / 3 + 1)),
+        _of_suite("camera", 5 + 6 + 3 + 15 + 5 + 11 + 12),
+    )
+}
