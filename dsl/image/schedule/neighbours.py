@@ -62,7 +62,7 @@ class _Around:
         """The plans in which a group has regions. The model does not know what regions save."""
         for at, group in enumerate(self.plan.groups):
             for made in with_regions(group, self.options):
-                yield sum(self.times), self._changed(at, made)
+                yield sum(self.times) - self.times[at] + self._time(made), self._changed(at, made)
 
     def _changed(self, at: int, group: Group) -> Plan:
         return replace(self.plan, groups=(*self.plan.groups[:at], group, *self.plan.groups[at + 1 :]))
