@@ -1,1 +1,1 @@
-"""Builds with nvcc: nvcc runs as it is, and the PTX between its steps cicc and ptxas is optimized."""
+"""Builds with nvcc: nvcc runs unchanged, and the PTX that its step cicc writes is optimized before ptxas reads it."""

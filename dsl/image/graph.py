@@ -131,7 +131,7 @@ def _visit(node: Node[Any], order: dict[Node[Any], None], inputs: set[InputImage
 
 
 def _name(nodes: dict[Node[Any], None], taken: Sequence[str]) -> None:
-    """Give each node whose name is taken the name of its operator with a number."""
+    """Make the names of nodes unique: a node whose name is taken is called after its operator, with a number."""
     used = set(taken)
     for node in nodes:
         name, number = node.name, 2

@@ -49,3 +49,11 @@ def test_tuning_finds_a_schedule(name: str) -> None:
     tuned = tune(graph, options, Timer(CudaBackend(), graph, options, numbers), 5, lines.append)
     tuned.plan.check(options)
     assert 0 < tuned.microseconds == min(tuned.times.values()) and lines
+
+
+def test_a_tuned_pipeline_gives_the_bits_of_naive() -> None:
+    pipeline: Any = find("image/sobel").of({"boundary": "mirror"}).pipeline
+    image = np.random.default_rng(3).random((300, 1000), np.float32)
+    plan = pipeline.tune(image.shape, seconds=5)
+    made = pipeline.compile(image.shape, schedule=plan)(image, backend=CudaBackend())
+    assert made.tobytes() == pipeline.compile(image.shape)(image, backend=CudaBackend()).tobytes()

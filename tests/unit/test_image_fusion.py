@@ -26,9 +26,9 @@ from ptxmotion.dsl.image.groups import Group, separate
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.suites.image.gaussian import SMALL
 
 ACROSS = Mask(np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], np.float32))
-GAUSS = Mask(np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]], np.float32) / 16)
 
 
 @local(ACROSS)
@@ -57,10 +57,10 @@ def sxy(a: f32, b: f32) -> f32:
     return a * b * 0.5
 
 
-@local(GAUSS)
+@local(SMALL)
 def gx(src: Window[f32]) -> f32:
     total: f32 = 0.0
-    for x, y, weight in GAUSS:
+    for x, y, weight in SMALL:
         total += weight * src[x, y]
     return total
 

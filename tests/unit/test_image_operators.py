@@ -24,9 +24,9 @@ from ptxmotion.dsl.image import (
 )
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.suites.image.gaussian import SMALL
 
 EXACT = ("-fmad=false",)
-GAUSS = Mask(np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]], np.float32) / 16)
 ACROSS = Mask(np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], np.int32), skip_zeros=True)
 LEVELS = Mask(np.arange(15, dtype=np.int32).reshape(3, 5))
 CROSS = Domain([(0, -1), (-1, 0), (0, 0), (1, 0), (0, 1)])
@@ -46,10 +46,10 @@ def random_image(dtype: Any, *shape: int) -> NDArray[Any]:
     return random.integers(0, 200, shape).astype(dtype)
 
 
-@local(GAUSS)
+@local(SMALL)
 def blur(src: Window[f32]) -> f32:
     total: f32 = 0.0
-    for dx, dy, weight in GAUSS:
+    for dx, dy, weight in SMALL:
         total += weight * src[dx, dy]
     return total
 
@@ -86,7 +86,7 @@ def test_a_pipeline_of_floats_equals_numpy_bit_for_bit() -> None:
 
     def reference(image: NDArray[Any]) -> NDArray[Any]:
         total: NDArray[Any] = np.zeros_like(image)
-        for dx, dy, weight in GAUSS:
+        for dx, dy, weight in SMALL:
             total = total + weight * shifted(image, dx, dy)
         return total
 

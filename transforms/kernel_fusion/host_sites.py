@@ -124,7 +124,8 @@ class Sites:
         return value
 
     def _replaced(self, tree: ast.expr, values: Mapping[str, Expression], depth: int) -> ast.expr:
-        """``tree`` with constants and the variables of ``values`` replaced, through ``depth`` assignments at most."""
+        """``tree`` with constants and the variables of ``values`` replaced. Variables of a replacement are replaced,
+        too, up to ``depth`` times."""
         sites = self
 
         class Replacing(ast.NodeTransformer):

@@ -160,8 +160,8 @@ def _edge_blocks(
     edges: list[Interior],
     copies: list[InteriorCopy],
 ) -> list[Block]:
-    """The tests of the edges, which begin in ``border``, then the copies, then ``body``, which is empty and stands in
-    front of the body."""
+    """Append the test of the first edge to ``border``; the blocks that follow it: the tests of the other edges, the
+    copies, and ``body``, an empty block in front of the body of the kernel."""
     switch, block = [border], border
     for edge, copy in zip(edges, copies, strict=True):
         first = copy.blocks[0]
