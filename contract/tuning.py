@@ -104,8 +104,8 @@ def _threads() -> Expression:
 
 
 def tuned_preference(version: Version, tuning: Tuning) -> Expression:
-    """``prefer_when`` of a version on the machine of a tuning. A version that is launched in another way than the kernel
-    was not timed, so its own one decides."""
+    """``prefer_when`` of a version on the machine of a tuning. A version that is launched in another way than the
+    kernel was not timed, so its own one decides."""
     if version.launch is not None:
         return version.prefer_when if version.prefer_when is not None else Number(1)
     result: Expression = version.prefer_when if version.prefer_when is not None else Number(1)
