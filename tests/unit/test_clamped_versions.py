@@ -4,7 +4,8 @@ import re
 
 import pytest
 from contract_versions import HEAD, body, versions, with_contract
-from ptxmotion.contract import Contract, Holds, Version
+from ptxmotion.contract import Contract, Holds, TunedMachine, Version
+from ptxmotion.contract.tuning import LaunchClass, Tuning, tuned_preference
 
 #: ``if (f[i]) y[i] = a[b[i]]``, with lines of code in the arm.
 KERNEL = (
@@ -149,3 +150,12 @@ def test_a_scalar_may_be_added_to_the_pointer() -> None:
 def test_other_loads_have_no_clamp(arm: str) -> None:
     _, _, version = clamped(arm)
     assert version is None
+
+
+def test_a_tuning_that_could_not_time_a_version_does_not_decide_about_it() -> None:
+    _, contract, version = clamped(f"{ADDRESS} ld.global.u32 %r5, [%rd11];")
+    assert version is not None
+    tuning = Tuning(TunedMachine("GPU", 1), "", "", (LaunchClass(1, 1 << 20),))
+    assert tuned_preference(version, tuning) == version.prefer_when
+    other = next(each for each in contract.kernels["gather"].versions if each.launch is None)
+    assert tuned_preference(other, tuning) != other.prefer_when
