@@ -66,7 +66,7 @@ def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
     except Exception as error:
         problem = " ".join(str(error).split()) or type(error).__name__
         _warn(f"{step.source}: compiled without the optimizer: {problem}")
-        nothing = {"kernels": [], "changed": [], "rewrites": 0, "remarks": [], "warnings": [problem]}
+        nothing = {"kernels": [], "changed": [], "rewrites": 0, "remarks": [], "versioned": [], "warnings": [problem]}
         targets = [target for target, _ in step.runs]
         _log({"source": step.source, "targets": targets, "seconds": 0, "cached": False, **nothing, "ptx": path})
     return 0
