@@ -176,7 +176,10 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
     out, err = capfd.readouterr()
     assert out == "rodinia/pathfinder tiny: O3, cse\n"
     assert err == "emulator: chosen with --backend\n"
-    assert main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder", "--variant=thesis", "--variant=-O3"]) == 0
+    assert (
+        main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder", "--variant=thesis", "--variant=-O3"])
+        == 0
+    )
     assert capfd.readouterr().out.count("-O3") == 1
     assert main(["bench", "run", "--dry-run", "--backend=emulator", "pathfinder"]) == 0
     assert capfd.readouterr().out == "rodinia/pathfinder tiny: O3, -O2\n"
