@@ -23,7 +23,7 @@ and checks at each launch whether one of them may take its place.
 
 examples:
   ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o
-  PTXMOTION_VERBOSE=1 make NVCC=ptxmotion-nvcc
+  make NVCC=ptxmotion-nvcc
   cmake -DCMAKE_CUDA_COMPILER="$(command -v ptxmotion-nvcc)" ..
 """
 
