@@ -143,9 +143,7 @@ class Worker:
         """The launches of one run of an arm."""
         return self._call(limit, "observe", work, arm, seed)
 
-    def snapshots(
-        self, work: Work, arm: Arm, seed: int, wanted: Collection[int], limit: float
-    ) -> dict[int, Snapshot]:
+    def snapshots(self, work: Work, arm: Arm, seed: int, wanted: Collection[int], limit: float) -> dict[int, Snapshot]:
         """The launches with these numbers in one run of an arm, with the memory that they find."""
         return self._call(limit, "snapshots", work, arm, seed, frozenset(wanted))
 
