@@ -44,7 +44,7 @@ examples:
     "report": """\
 examples:
   ptxmotion bench report results.json -o report
-  ptxmotion bench report results.json --format=html --baseline baseline.json -o report
+  ptxmotion bench report results.json --format=html --baseline before.json -o report
   ptxmotion bench report results.json --format=svg,markdown -o report     (plots, also of html, need ptxmotion[plots])
 """,
     "export": """\

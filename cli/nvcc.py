@@ -24,7 +24,7 @@ PTXMOTION_TUNED=DIR takes the versions that `ptxmotion contract tune` has writte
 
 examples:
   ptxmotion nvcc -O3 -arch=sm_90 -c kernel.cu -o kernel.o
-  PTXMOTION_VERBOSE=1 make NVCC=ptxmotion-nvcc
+  make NVCC=ptxmotion-nvcc
   cmake -DCMAKE_CUDA_COMPILER="$(command -v ptxmotion-nvcc)" ..
 """
 

@@ -16,6 +16,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..toolchain.demangle import demangled
 from .code_view import CodeView, Note, Row
 from .figures import FIGURES, number_text, percent_of, percent_text
 from .history import Series, SeriesStep
@@ -190,7 +191,7 @@ def _plot(benchmark: BenchmarkResult) -> Iterator[str]:
 
 def _label(figure: FigureResult) -> str:
     label = FIGURES[figure.name].label if figure.name in FIGURES else figure.name
-    return f"{label} of {figure.kernel}" if figure.kernel else label
+    return f"{label} of {demangled(figure.kernel)}" if figure.kernel else label
 
 
 def _figures(figures: Sequence[FigureResult]) -> Iterator[str]:

@@ -9,9 +9,10 @@ Guarantees: every text out of a file is escaped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 
+from ..toolchain.demangle import demangled
 from .compare import Change, counted_changes, shared_changes
 from .exporters import estimate_text
 from .figures import MODEL, compare_figures, number_text, percent_text, shown
@@ -101,7 +102,9 @@ def _parts(subject: str) -> tuple[str, str, str]:
     variant, _, figure = rest.partition(":")
     kernel, _, name = figure.partition(":")
     words = name.replace("_", " ")
-    return program, variant, words if kernel == "emulated" else f"{words} of {kernel}" if name else figure
+    if not name:
+        return program, variant, figure
+    return program, variant, words if kernel == "emulated" else f"{words} of {demangled(kernel)}"
 
 
 def _colour(kind: str) -> str:
@@ -200,7 +203,7 @@ def _why(benchmark: BenchmarkResult, each: ComparisonResult) -> str:
         return order[figure.verdict], -abs(figure.percent if figure.percent is not None else float("inf"))
 
     differing = sorted((figure for figure in figures if figure.before != figure.after), key=rank)
-    words = [shown(figure) for figure in differing[:_FIGURES]]
+    words = [shown(replace(figure, kernel=demangled(figure.kernel))) for figure in differing[:_FIGURES]]
     if len(differing) > _FIGURES:
         words.append(f"{len(differing) - _FIGURES} more")
     return ", ".join(words) or each.reason

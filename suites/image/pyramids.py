@@ -34,7 +34,7 @@ __all__ = [
     "total",
 ]
 
-#: The levels of all programs.
+#: The levels, where a program does not say otherwise.
 LEVELS = 6
 
 _ROW = (1.0, 4.0, 6.0, 4.0, 1.0)
@@ -74,10 +74,10 @@ def total(a: f32, b: f32) -> f32:
     return a + b
 
 
-def pyramid(image: Image[f32], boundary: Boundary) -> list[Image[f32]]:
-    """The levels of an image, the finest first."""
+def pyramid(image: Image[f32], boundary: Boundary, count: int = LEVELS) -> list[Image[f32]]:
+    """The ``count`` levels of an image, the finest first."""
     levels = [image]
-    for _ in range(LEVELS - 1):
+    for _ in range(count - 1):
         space = IterationSpace((levels[-1].width + 1) // 2, (levels[-1].height + 1) // 2)
         levels.append(reduced(Accessor(levels[-1], boundary, scale=2), space=space))
     return levels
@@ -117,10 +117,10 @@ def reduce_in_numpy(image: NDArray[Any], boundary: Boundary) -> NDArray[Any]:
     return made[::2, ::2]
 
 
-def pyramid_in_numpy(image: NDArray[Any], boundary: Boundary) -> list[NDArray[Any]]:
+def pyramid_in_numpy(image: NDArray[Any], boundary: Boundary, count: int = LEVELS) -> list[NDArray[Any]]:
     """All levels."""
     levels = [image]
-    for _ in range(LEVELS - 1):
+    for _ in range(count - 1):
         levels.append(reduce_in_numpy(levels[-1], boundary))
     return levels
 
@@ -146,9 +146,9 @@ def expand_in_numpy(image: NDArray[Any], shape: tuple[int, ...], boundary: Bound
     return np.asarray(down[0] * rows[0] + down[1] * rows[1] + down[2] * rows[2], np.float32)
 
 
-def details_in_numpy(image: NDArray[Any], boundary: Boundary) -> list[NDArray[Any]]:
+def details_in_numpy(image: NDArray[Any], boundary: Boundary, count: int = LEVELS) -> list[NDArray[Any]]:
     """The Laplacian pyramid of an image."""
-    levels = pyramid_in_numpy(image, boundary)
+    levels = pyramid_in_numpy(image, boundary, count)
     fine = [a - expand_in_numpy(b, a.shape, boundary) for a, b in pairwise(levels)]
     return [*fine, levels[-1]]
 

@@ -55,6 +55,14 @@ def test_every_program_is_found_and_described() -> None:
             find(wrong)
 
 
+def test_the_pages_have_the_number_of_programs() -> None:
+    root = Path(__file__).parents[2]
+    every, images = len(list(benchmarks())), len(list(benchmarks("image")))
+    assert f"[{every} programs](docs/suites.md)" in (root / "README.md").read_text()
+    text = " ".join((root / "docs" / "suites.md").read_text().split())
+    assert f"contain {every} benchmark programs: " in text and f"and {images} image filters and reductions" in text
+
+
 def test_data_depend_on_size_and_seed_only() -> None:
     for benchmark in benchmarks():
         first, again, other = (benchmark.make_data("tiny", seed) for seed in (0, 0, 1))

@@ -19,7 +19,7 @@ from ptxmotion.harness.code_view import (
     ptx_key,
     side_by_side,
 )
-from ptxmotion.harness.compare import compare_results
+from ptxmotion.harness.compare import Change, compare_results
 from ptxmotion.harness.history import entry_of, series_of, steps_of
 from ptxmotion.harness.page import code_page, result_page
 from ptxmotion.harness.page_tables import Since
@@ -129,6 +129,10 @@ def test_changes_since_a_baseline_come_before_all(timed: ResultFile) -> None:
     assert "registers of scale" in words and "suite/a" in words and "<base>.json" in words
     # What all variants of a program share is one row.
     assert part.count("registers of scale") == 1
+    # Kernels have their names of the source.
+    mangled = Change("worse", "suite/a:O3:_Z6squarePii:registers", 20, 23, unit="registers per thread")
+    page = Page(result_page(after, since=Since("b.json", before, [mangled])))
+    assert "registers of square(int*, int)" in page.text
     equal = result_page(before, since=Since("b.json", before, compare_results(before, before)))
     assert ("No figure and no verdict differs" in equal) == (not compare_results(before, before))
 
