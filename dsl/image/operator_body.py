@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from .. import types as t
 from ..errors import DslError, FunctionSource
@@ -155,11 +155,11 @@ def _copied(tree: _Tree) -> _Tree:
     """A copy of a tree. It takes a fraction of the time of ``copy.deepcopy``, which keeps a table of all objects."""
     made = type(tree)()
     for name, value in vars(tree).items():
-        is_list = isinstance(value, list)
-        parts: list[Any] = [
-            _copied(each) if isinstance(each, ast.AST) else each for each in (value if is_list else [value])
-        ]
-        setattr(made, name, parts if is_list else parts[0])
+        if isinstance(value, list):
+            parts = cast("list[object]", value)
+            setattr(made, name, [_copied(each) if isinstance(each, ast.AST) else each for each in parts])
+        else:
+            setattr(made, name, _copied(value) if isinstance(value, ast.AST) else value)
     return made
 
 
