@@ -112,9 +112,13 @@ def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> Non
             for name, cubin in cubins.items():
                 (folder / f"{name}.cubin").write_bytes(cubin)
             name, boundary, block, _ = pending[done]
+            runs.sort(key=_order)
+            kept.write_text(json.dumps(runs), encoding="utf-8")
             print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block}", flush=True)
-    runs.sort(key=lambda run: (run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]))
-    kept.write_text(json.dumps(runs, indent=0), encoding="utf-8")
+
+
+def _order(run: Any) -> tuple[Any, ...]:
+    return run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]
 
 
 def _graphs(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:

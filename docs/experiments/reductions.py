@@ -197,7 +197,7 @@ def kernels_of(machine: Machine, case: Case, shapes: list[str]) -> dict[str, Any
     """Our kernel, and those of other shapes."""
 
     def kernel() -> Any:
-        return machine.backend.load(case.operator.kernel(case.pixel, "reduce").ptx(compiler())).kernel("reduce")
+        return machine.backend.load(case.operator.kernel(case.pixel, "reduce", sm=90).ptx(compiler())).kernel("reduce")
 
     found = {"ours": kernel()}
     for name in shapes:

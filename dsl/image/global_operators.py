@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from .. import types as t
 from ..errors import DslError
 from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
-from ..intrinsics import vmaxs2, vmaxu2, vmins2, vminu2
+from ..intrinsics import reduce_max_sync, reduce_min_sync, vmaxs2, vmaxu2, vmins2, vminu2
 from ..kernel import PythonKernel, device
 from ..language import f32, i64, type_from, uint4
 from ..unit import Arithmetic
@@ -58,6 +58,8 @@ MOST_RESIDENT = 8
 #: The most blocks of a launch: those that 132 multiprocessors hold. The number does not depend on the machine, because
 #: the order in which values are combined depends on it.
 MOST_BLOCKS = 132 * MOST_RESIDENT
+#: The first architecture that finds the extremum of a warp by one instruction.
+WARP_EXTREMA = 80
 #: Bytes of the widest load.
 WORD = 16
 #: Bytes of shared memory that a histogram may take, and the most copies of it in a block.
@@ -76,10 +78,17 @@ class GlobalOperator(Operator[Any]):
         raise DslError(f"{self.name} is a global operator, which has no value for a single pixel")
 
     def kernel(
-        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+        self,
+        pixel: t.Scalar | t.Struct,
+        name: str,
+        *,
+        vectors: bool = True,
+        arithmetic: Arithmetic = "rounded",
+        sm: int = 0,
     ) -> PythonKernel[...]:
         """The kernel for images of ``pixel``, called ``name``. Without ``vectors``, pixels are loaded one by one.
-        ``arithmetic`` is that of floats, as in `Options`. Raises `DslError`."""
+        ``arithmetic`` is that of floats, as in `Options`. ``sm`` is the architecture that it is compiled for, such as
+        90, or 0 for any. Raises `DslError`."""
         raise NotImplementedError
 
     def _node(self, image: object, pixel: t.Type, width: int) -> GlobalNode:
@@ -110,8 +119,7 @@ class Reduction(GlobalOperator):
     ``commutative`` to False: pixels are then combined row by row, from left to right. ``identity`` is a number, or a
     device function ``() -> value`` for values that are structs; combined with it, a value stays as it is. ``lift`` is a
     device function ``(pixel) -> value``; without it, a pixel is converted to a value. ``finish`` is a device function
-    ``(value, pixels: i64) -> result``. ``pairs`` is for the smallest or largest of integers of 8 or 16 bits: the
-    function of the kernel language that compares two pairs of 16 bits.
+    ``(value, pixels: i64) -> result``. ``extremum`` names `minimum` and `maximum` of integers, which have shorter code.
     """
 
     def __init__(
@@ -122,9 +130,9 @@ class Reduction(GlobalOperator):
         finish: Any = None,
         commutative: bool = True,
         name: str = "",
-        pairs: object = None,
+        extremum: str = "",
     ) -> None:
-        self.pairs = pairs
+        self.extremum = extremum
         self.combine = _device(combine, "combine")
         self.identity: float | DeviceFunction = identity
         self.lift = None if lift is None else _device(lift, "lift")
@@ -157,7 +165,13 @@ class Reduction(GlobalOperator):
         return signature.result
 
     def kernel(
-        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+        self,
+        pixel: t.Scalar | t.Struct,
+        name: str,
+        *,
+        vectors: bool = True,
+        arithmetic: Arithmetic = "rounded",
+        sm: int = 0,
     ) -> PythonKernel[...]:
         """The kernel, whose parameters are those of `reduction_kernels.reduce_in_strides`."""
         constants = {
@@ -170,6 +184,7 @@ class Reduction(GlobalOperator):
             **self._identity(),
             **self._add(pixel),
             **_move(self.value),
+            **self._warp(sm),
         }
         template = kernels.reduce_in_strides if self.commutative else kernels.reduce_in_order
         bounds = (BLOCK, MOST_RESIDENT) if t.size_of(self.value) <= 8 else (BLOCK,)
@@ -177,9 +192,23 @@ class Reduction(GlobalOperator):
 
     def _add(self, pixel: t.Scalar | t.Struct) -> dict[str, object]:
         """The function that combines a value with the pixels of a word."""
-        if self.pairs is None or self.lift is not None or pixel != self.value:
+        if not self.extremum or pixel != self.value or t.size_of(pixel) > 2:
             return {"REDUCE_add": kernels.add_word}
-        return {"REDUCE_add": kernels.add_pairs, "REDUCE_pairs": self.pairs, "REDUCE_BITS": 8 * t.size_of(pixel)}
+        assert isinstance(pixel, t.Scalar)
+        pairs = _PAIRS[self.extremum, pixel.limits[0] < 0]
+        return {"REDUCE_add": kernels.add_pairs, "REDUCE_pairs": pairs, "REDUCE_BITS": 8 * pixel.bytes}
+
+    def _warp(self, sm: int) -> dict[str, object]:
+        """The function that combines the values of a warp."""
+        if not self.extremum or sm < WARP_EXTREMA or t.size_of(self.value) > 4:
+            return {"REDUCE_warp": kernels.warp_in_steps, "REDUCE_AT_ONCE": False}
+        assert isinstance(self.value, t.Scalar)
+        return {
+            "REDUCE_warp": kernels.warp_at_once,
+            "REDUCE_AT_ONCE": True,
+            "REDUCE_extremum": reduce_min_sync if self.extremum == "minimum" else reduce_max_sync,
+            "REDUCE_WIDE": self.value if self.value.bytes == 4 else t.I32,
+        }
 
     def _lift(self, pixel: t.Scalar | t.Struct) -> object:
         if self.lift is not None:
@@ -222,7 +251,13 @@ class Histogram(GlobalOperator):
         return self._node(image, t.U32, self.bins)
 
     def kernel(
-        self, pixel: t.Scalar | t.Struct, name: str, *, vectors: bool = True, arithmetic: Arithmetic = "rounded"
+        self,
+        pixel: t.Scalar | t.Struct,
+        name: str,
+        *,
+        vectors: bool = True,
+        arithmetic: Arithmetic = "rounded",
+        sm: int = 0,
     ) -> PythonKernel[...]:
         """The kernel, whose parameters are those of `reduction_kernels.histogram_of_pixels`."""
         signature = _signature(self.bin)
@@ -362,8 +397,7 @@ def _extremum(name: str, combine: object, number: t.Scalar, identity: float) -> 
     if number is t.F16:
         finish = _typed(_converted, REDUCE_TYPE=t.F32, REDUCE_RESULT=number)
         return Reduction(_typed(combine, REDUCE_TYPE=t.F32), identity, finish=finish, name=name)
-    pairs = _PAIRS.get((name, number.limits[0] < 0)) if not number.is_float and number.bytes < 4 else None
-    return Reduction(_typed(combine, REDUCE_TYPE=number), identity, name=name, pairs=pairs)
+    return Reduction(_typed(combine, REDUCE_TYPE=number), identity, name=name, extremum="" if number.is_float else name)
 
 
 def _device(function: object, what: str) -> DeviceFunction:

@@ -54,6 +54,8 @@ __all__ = [
     "reduce_in_order",
     "reduce_in_strides",
     "value_itself",
+    "warp_at_once",
+    "warp_in_steps",
 ]
 
 REDUCE_PIXEL: TypeAlias = f32
@@ -72,9 +74,11 @@ if TYPE_CHECKING:
     def REDUCE_bin(pixel: REDUCE_PIXEL) -> i32: ...
     def REDUCE_add(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE: ...
     def REDUCE_pairs(left: u32, right: u32) -> u32: ...
+    def REDUCE_warp(value: REDUCE_VALUE) -> REDUCE_VALUE: ...
+    def REDUCE_extremum(mask: int, value: REDUCE_WIDE) -> REDUCE_WIDE: ...
 else:
     REDUCE_identity = REDUCE_lift = REDUCE_combine = REDUCE_finish = REDUCE_move = REDUCE_bin = None
-    REDUCE_add = REDUCE_pairs = None
+    REDUCE_add = REDUCE_pairs = REDUCE_warp = REDUCE_extremum = None
 
 REDUCE_IDENTITY = 0.0
 #: Threads of a block, and its warps.
@@ -95,6 +99,8 @@ REDUCE_PER = 4
 REDUCE_UNROLL = 4
 #: Bits of a value that is compared in pairs.
 REDUCE_BITS = 8
+#: Whether one instruction combines the values of a warp.
+REDUCE_AT_ONCE = False
 #: 32-bit parts of a value.
 REDUCE_PARTS = 1
 REDUCE_BINS = 256
@@ -154,6 +160,20 @@ def move_words(value: REDUCE_VALUE, lanes: i32) -> REDUCE_VALUE:
 
 
 @device(inline=True)
+def warp_in_steps(value: REDUCE_VALUE) -> REDUCE_VALUE:
+    """The values of a warp combined in the order of the lanes. The result is right in lane 0."""
+    for step in unroll(range(5)):
+        value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
+    return value
+
+
+@device(inline=True)
+def warp_at_once(value: REDUCE_VALUE) -> REDUCE_VALUE:
+    """The same for the smallest or the largest integer, with one instruction."""
+    return REDUCE_VALUE(REDUCE_extremum(0xFFFFFFFF, REDUCE_WIDE(value)))
+
+
+@device(inline=True)
 def reduce_block(value: REDUCE_VALUE, turn: i32) -> REDUCE_VALUE:
     """The values of a block combined in the order of the threads. The result is right in thread 0.
 
@@ -162,15 +182,17 @@ def reduce_block(value: REDUCE_VALUE, turn: i32) -> REDUCE_VALUE:
     """
     warps = shared(REDUCE_VALUE, 2, REDUCE_WARPS)
     thread: i32 = threadIdx.x
-    for step in unroll(range(5)):
-        value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
+    value = REDUCE_warp(value)
     if thread % 32 == 0:
         warps[turn, thread // 32] = value
     syncthreads()
     if thread < 32:
         value = warps[turn, thread % REDUCE_WARPS]
-        for step in unroll(range(REDUCE_STEPS)):
-            value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
+        if REDUCE_AT_ONCE:  # several lanes have the same value, which changes no extremum
+            value = REDUCE_warp(value)
+        else:
+            for step in unroll(range(REDUCE_STEPS)):
+                value = REDUCE_combine(value, REDUCE_move(value, 1 << step))
     return value
 
 
@@ -189,8 +211,7 @@ def reduce_few(
     for i in unroll(range(REDUCE_FEW)):
         if first + i < blocks:
             total = REDUCE_combine(total, partial[first + i])
-    for step in unroll(range(5)):
-        total = REDUCE_combine(total, REDUCE_move(total, 1 << step))
+    total = REDUCE_warp(total)
     if lane == 0:
         counter[0] = 0
         result[0] = REDUCE_finish(total, pixels)

@@ -6,6 +6,7 @@ bits, because both combine pixels in the same order.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from .. import types as t
@@ -20,7 +21,9 @@ __all__ = ["global_launch"]
 def global_launch(node: GlobalNode, name: str, lowering: str, options: Options) -> Launch:
     """The launch, with a kernel called ``name``."""
     image, operator = node.accesses[0].image, node.operator
-    kernel = operator.kernel(image.pixel, name, vectors=lowering != "naive", arithmetic=options.arithmetic)
+    found = re.match(r"sm_(\d+)", options.nvcc.arch) if options.nvcc is not None else None
+    sm = int(found[1]) if found is not None else 0
+    kernel = operator.kernel(image.pixel, name, vectors=lowering != "naive", arithmetic=options.arithmetic, sm=sm)
     grid = Words.of(image.pixel).blocks(image.width * image.height)
     if isinstance(operator, Histogram):
         memory = Scratch(f"{name}_totals", t.U32, operator.bins, is_zero=True)

@@ -57,7 +57,7 @@ def on_gpu(library: str) -> tuple[Callable[[NDArray[Any]], Any], Callable[[Any],
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
-@pytest.mark.parametrize("lowering", ["naive", "isp", "isp_warp"])
+@pytest.mark.parametrize("lowering", ["naive", "isp", "isp_warp", "isp_rows"])
 @pytest.mark.parametrize("shape", [(1, 1), (61, 37), (700, 1001)])
 def test_arrays_stay_on_the_gpu(library: str, lowering: str, shape: tuple[int, int]) -> None:
     to_gpu, to_host = on_gpu(library)

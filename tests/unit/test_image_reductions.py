@@ -55,13 +55,20 @@ def joined(left: Text, right: Text) -> Text:
 
 
 def run(
-    operator: Reduction | Histogram, image: NDArray[Any], pixel: Any, *, skip: int = 0, vectors: bool = True
+    operator: Reduction | Histogram,
+    image: NDArray[Any],
+    pixel: Any,
+    *,
+    skip: int = 0,
+    vectors: bool = True,
+    sm: int = 90,
 ) -> NDArray[Any]:
-    """The result for ``image[skip:]``, which does not begin at a multiple of 16 bytes if ``skip`` is not 0."""
+    """The result for ``image[skip:]``, which does not begin at a multiple of 16 bytes if ``skip`` is not 0. ``sm`` is
+    the architecture that the kernel may use."""
     backend = EmulatorBackend()
     element = type_from(pixel)
     assert isinstance(element, t.Scalar | t.Struct)
-    kernel = operator.kernel(element, "reduce", vectors=vectors)
+    kernel = operator.kernel(element, "reduce", vectors=vectors, sm=sm)
     entry = backend.load(kernel.ptx(compiler())).kernel("reduce")
     pixels = len(image) - skip
     grid = Words.of(element).blocks(pixels)
@@ -107,12 +114,36 @@ def test_integers_of_every_size(count: int, vectors: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pixel", "dtype"), [(u16, np.uint16), (i32, np.int32), (t.F16, np.float16), (f32, np.float32)]
+    ("pixel", "dtype"),
+    [
+        (u16, np.uint16),
+        (i32, np.int32),
+        (t.U32, np.uint32),
+        (t.I64, np.int64),
+        (t.F16, np.float16),
+        (f32, np.float32),
+    ],
 )
-def test_extrema_of_other_pixels(pixel: Any, dtype: Any) -> None:
-    image = pixels_of(dtype, 3001)
-    assert run(minimum(pixel), image, pixel)[0] == image.min()
-    assert run(maximum(pixel), image, pixel)[0] == image.max()
+@pytest.mark.parametrize("sm", [75, 90])
+def test_extrema_of_other_pixels(pixel: Any, dtype: Any, sm: int) -> None:
+    # A part of one block; several blocks, which one warp combines.
+    for count in (3001, 40001):
+        image = pixels_of(dtype, count)
+        assert run(minimum(pixel), image, pixel, sm=sm)[0] == image.min()
+        assert run(maximum(pixel), image, pixel, sm=sm)[0] == image.max()
+
+
+def test_a_warp_is_reduced_at_once_where_the_architecture_can() -> None:
+    for operator, pixel, sm, expected in (
+        (maximum(i32), t.I32, 90, True),
+        (minimum(u8), t.U8, 80, True),
+        (maximum(i32), t.I32, 75, False),
+        (maximum(f32), t.F32, 90, False),
+        (maximum(t.I64), t.I64, 90, False),
+        (total(i32), t.I32, 90, False),
+    ):
+        cuda = operator.kernel(pixel, "reduce", sm=sm).cuda
+        assert ("__reduce_m" in cuda) is expected and ("__shfl_down_sync" in cuda) is not expected
 
 
 @pytest.mark.parametrize(("pixel", "dtype"), [(t.U8, np.uint8), (t.I8, np.int8), (t.U16, np.uint16), (t.I16, np.int16)])
