@@ -94,6 +94,22 @@ def test_what_a_kernel_does() -> None:
     assert (hybrid.filled, hybrid.reads, hybrid.loads) == (0, 0, 18 / 4)
 
 
+def test_a_tile_below_a_far_access_is_not_read() -> None:
+    """The kernel computes such an operator again. It was counted as reads of its tile, so pyramids were fused badly."""
+
+    @pipeline
+    def half(src: Image[f32]) -> Image[f32]:
+        return down(Accessor(across(Accessor(box(Accessor(src, CLAMP)), CLAMP)), CLAMP, scale=2))
+
+    graph = half.graph(512, 512)
+    members = Members(graph, graph.nodes, Options())
+    first, second, _ = graph.nodes
+    nothing = members.counts(members.group.stored, frozenset(), (1, 1), fill=False)
+    assert nothing.loads > 0 and nothing.reads == 0
+    for tiled in ({first}, {second}, {first, second}):
+        assert members.counts(members.group.stored, frozenset(tiled), (1, 1), fill=False) == nothing
+
+
 def test_shapes_are_those_that_are_legal() -> None:
     graph = corners.graph(256, 256)
     members = Members(graph, graph.nodes, Options())
@@ -230,7 +246,7 @@ def test_weights_are_fitted_to_times(tmp_path: Path) -> None:
         ratios = [model(each.works[0]) / each.microseconds for each in measured]
         return sum(abs(ratio - 1) for ratio in ratios) / len(ratios)
 
-    assert error(made) < 0.06 < 0.2 < error(known)
+    assert error(made) < 0.06 < 0.15 < error(known)
     assert made.machine == "here" and known.numbers == H200
     predictions = leave_one_out(known, measured)
     assert [(each.program, each.size) for each in predictions] == [("blur", 1500), ("corners", 1024), ("blur", 300)]
@@ -332,7 +348,11 @@ def test_tuning_merges_groups_that_no_search_merged(monkeypatch: pytest.MonkeyPa
     """The stand-in takes less time for fewer groups. Tuning starts at one kernel for each operator."""
     graph, fake = corners.graph(512, 512), Fake()
     start = [Candidate("separate", separate(graph), 1.0)]
-    monkeypatch.setattr(tuning, "candidates", lambda *_: start)
+
+    def only_start(graph: Graph, options: Options) -> list[Candidate]:
+        return start
+
+    monkeypatch.setattr(tuning, "candidates", only_start)
     tuned = tune(graph, Options(), fake, 1000, lambda _: None)
     assert len(tuned.plan.groups) == 1
 
