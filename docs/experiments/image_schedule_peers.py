@@ -302,10 +302,10 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, fl
     """The largest difference of pixels that are not near an edge, and the largest one that is allowed."""
     worst, allowed = 0.0, float(BYTES)
     for one, other in zip(found, expected, strict=True):
-        inner = slice(MARGIN, -MARGIN)
-        mine, theirs = (each[inner, inner].astype(np.float64) for each in (one, other))
+        inner, is_real = slice(MARGIN, -MARGIN), one.dtype.kind == "f"
+        mine, theirs = (each[inner, inner] if is_real else each[inner, inner].astype(np.int32) for each in (one, other))
         worst = max(worst, float(np.abs(mine - theirs).max()))
-        if one.dtype.kind == "f":
+        if is_real:
             allowed = RELATIVE * float(np.abs(theirs).max())
     return worst, allowed
 
