@@ -60,6 +60,7 @@ def ours(times: dict[str, float]) -> float:
 COLUMNS: dict[str, Callable[[dict[str, float]], float]] = {
     "naive": lambda times: times["naive"],
     **{f"`{word}`": lambda times, word=word: times.get(word, math.nan) for word in OURS},
+    "contracted": lambda times: times.get("contracted", math.nan),
     "`torch.compile`": lambda times: times.get("torch", math.nan),
     "Li2018": lambda times: least(of_halide(times, [LI]).values()),
     "Anderson2021": lambda times: least(of_halide(times, [ANDERSON]).values()),
