@@ -51,9 +51,9 @@ def main() -> None:
     measured = measured_of(chosen.file, chosen.programs)
     print(f"{len(measured)} schedules")
     time, paper = TimeModel(H200), paper_model(Path("none"))
-    for model in (time, paper):
-        for prediction in leave_one_out(model, measured):
-            print(f"{model.name}: {prediction}", flush=True)
+    for name, found in (("time", leave_one_out(time, measured)), ("paper", leave_one_out(paper, measured))):
+        for prediction in found:
+            print(f"{name}: {prediction}", flush=True)
     machine = chosen.keep or "this machine"
     time, paper = fitted(time, measured, machine), fitted(paper, measured, machine)
     print(time)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, cast
@@ -25,7 +25,7 @@ from .lowered import Options
 from .lowering import checks_of
 from .operator_body import MOST_UNROLLED
 from .operators import Access, Image, Node
-from .tiling.strips import MOST_ROWS_OF_STRIP
+from .tiling.strips import MOST_ROWS_OF_STRIP, Use, pitch_of, strips_of
 from .tiling.teams import KINDS, WARP, Kind, Team, problem_of_block, team_of
 
 __all__ = [
@@ -43,6 +43,9 @@ __all__ = [
 
 #: Bytes of shared memory that a block may have without a special attribute of the kernel.
 SHARED_BYTES = 48 * 1024
+
+#: Bytes of a word of shared memory.
+_WORD = 4
 
 #: The most pixels of an inline operator that one pixel of a result may need, so that code stays small.
 MOST_COPIES = 1024
@@ -184,11 +187,53 @@ class Group:
         width, height = self.scratch
         return width + reach.left + reach.right, height + reach.up + reach.down
 
+    def pitches(self, options: Options) -> dict[Node[Any], int]:
+        """By tile: the distance of its rows in shared memory, in pixels."""
+        reaches = self.reaches(options)
+        tiles = [node for node in self.nodes if node in self.tiled and node in reaches]
+        sources = {node: self.sources(node, options) for node in tiles}
+        return self.pitches_of(tiles, reaches, sources, self.rows_of_strip(options) if tiles else 1)
+
+    def pitches_of(
+        self,
+        tiles: Sequence[Node[Any]],
+        reaches: Mapping[Image[Any], Reach],
+        sources: Mapping[Node[Any], frozenset[Node[Any]]],
+        most: int,
+    ) -> dict[Node[Any], int]:
+        """The pitches of tiles, whose pixels are computed from the tiles ``sources`` in strips of at most ``most``
+        pixels. Pixels that are not of four bytes, and hybrid tiles, are next to each other."""
+        uses: dict[Node[Any], list[Use]] = {node: [] for node in tiles}
+        for node in tiles:
+            width, height = self.tile_shape(reaches[node])
+            strips = strips_of(width, height, self.team.size, most)
+            uses[node].append((width, strips.count, strips.rows, strips.rows))
+            for source in sources[node]:
+                own, other = reaches[node], reaches[source]
+                columns = 1 + other.left - own.left + other.right - own.right
+                rows = strips.rows + other.up - own.up + other.down - own.down
+                uses[source].append((width, strips.count, strips.rows, max(1, rows * columns)))
+        return {
+            node: pitch_of(self.tile_shape(reaches[node])[0], tuple(uses[node]))
+            if self.kind != "hybrid" and t.size_of(node.pixel) == _WORD
+            else self.tile_shape(reaches[node])[0]
+            for node in tiles
+        }
+
+    def sources(self, node: Node[Any], options: Options) -> frozenset[Node[Any]]:
+        """The tiles that near accesses read for a pixel of a node, also those of inline operators."""
+        found: set[Node[Any]] = set()
+        for access in node.accesses:
+            image = access.image
+            if isinstance(image, Node) and image in self.nodes and window_of(access, node, options) is not None:
+                found |= {image} if image in self.tiled else self.sources(image, options)
+        return frozenset(found)
+
     def shared_bytes(self, options: Options) -> int:
         """Bytes of shared memory of a block."""
-        reaches = self.reaches(options)
-        shapes = ((node, self.tile_shape(reaches[node])) for node in self.tiled if node in reaches)
-        return self.team.teams * sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+        reaches, pitches = self.reaches(options), self.pitches(options)
+        sizes = (pitch * self.tile_shape(reaches[node])[1] * t.size_of(node.pixel) for node, pitch in pitches.items())
+        return self.team.teams * sum(sizes)
 
     def copies(self, options: Options) -> dict[Node[Any], int]:
         """By node: how many of its pixels are computed for one pixel of a result, or of a tile that needs them."""

@@ -2,7 +2,7 @@
 
 import random
 import re
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pytest
@@ -61,11 +61,12 @@ def test_random_steps_in_any_order_that_is_allowed_give_the_same_memory() -> Non
         assert simulated(steps, order) == expected, (steps, order)
 
 
-def simulated(steps: Any, order: Any) -> list[int]:
+def simulated(steps: Sequence[RecordedLaunch], order: Iterable[int]) -> list[int]:
     """The memory after the steps: each launch writes a value that depends on its source and its number."""
     memory = [1, 2, 3, 4]
     for number in order:
         source, target, _ = steps[number].args
+        assert isinstance(source, int) and isinstance(target, int)
         memory[target] = hash((memory[source], number))
     return memory
 

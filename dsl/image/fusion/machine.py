@@ -19,47 +19,51 @@ from ...errors import DslError
 
 __all__ = ["FITTED", "H200", "Machine", "machine_here", "weights_path"]
 
-#: The bandwidth of a copy in the memory of an H200, in bytes per second, the seconds of a node that does nothing, and
-#: the multiprocessors.
-_COPY, _EMPTY_NODE, _MULTIPROCESSORS = 4.1e12, 0.51e-6, 132
+#: The bandwidth of a copy in the memory of an H200, in bytes per second, and its multiprocessors.
+_COPY, _MULTIPROCESSORS = 4.1e12, 132
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A GPU. Times are in seconds.
 
-    ``node``: a kernel of a CUDA graph, with its first load and its last store, besides what follows. ``launch``: a
-    launch in a stream, by the host. ``event``: an edge of a graph between two branches. ``branch``: the begin of a
-    further branch. ``block``: the start of a block. ``instruction``: one instruction of a thread that runs alone.
-    ``latency``: a round of a loop that fills a tile, besides its instructions.
+    ``node``: a kernel of a CUDA graph that does nothing. ``launch``: a launch in a stream, by the host. ``event``: an
+    edge of a graph between two branches. ``branch``: the begin of a further branch. ``block``: the start of a block.
+    ``instruction``: one instruction of a thread that runs alone; ``edge_instruction``: one of those that a thread at an
+    edge executes besides. ``latency``: what a thread waits for the loads of a strip of a tile, or for those of its
+    results.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
-    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code
+    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. With more than ``loops`` blocks on
+    a multiprocessor, operators with large loops take ``many_loops`` times as long. ``code``: instructions of code
     that is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps
     from which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of
     instructions and of accesses.
     """
 
     name: str = "built-in numbers of an H200"
-    node: float = 0.92e-6
+    node: float = 0.51e-6
     launch: float = 4.5e-6
     event: float = 0.6e-6
     branch: float = 1.7e-6
-    block: float = 0.21e-9
-    instruction: float = 5.2e-9
-    latency: float = 0.3e-6
-    memory: float = 3.7e12
-    l2: float = 5.5e12
-    l2_bytes: float = 30e6
-    #: 128 lanes of each multiprocessor at 1.98 GHz, of which 90 % are reached.
-    instructions_per_second: float = 0.9 * 128 * 1.98e9 * _MULTIPROCESSORS
-    #: 32 lanes of each multiprocessor for loads, stores and shuffles.
-    accesses_per_second: float = 0.9 * 32 * 1.98e9 * _MULTIPROCESSORS
-    l1: float = 128e3
-    code: float = 600
-    fetched: float = 3000
-    occupancy: float = 0.25
-    overlap: float = 6
+    block: float = 0.3e-9
+    instruction: float = 2.5e-9
+    edge_instruction: float = 0.8e-9
+    latency: float = 0.65e-6
+    memory: float = 2.7e12
+    l2: float = 5.25e12
+    l2_bytes: float = 33.7e6
+    #: 128 lanes of each multiprocessor at 1.98 GHz, of which 97 % are reached.
+    instructions_per_second: float = 0.97 * 128 * 1.98e9 * _MULTIPROCESSORS
+    #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 62 % are reached.
+    accesses_per_second: float = 0.62 * 32 * 1.98e9 * _MULTIPROCESSORS
+    l1: float = 140e3
+    loops: int = 8
+    many_loops: float = 5.5
+    code: float = 940
+    fetched: float = 8100
+    occupancy: float = 0.225
+    overlap: float = 3.2
     multiprocessors: int = _MULTIPROCESSORS
 
     def moving(self, count: float) -> float:
@@ -80,7 +84,7 @@ class Machine:
         share = values["multiprocessors"] / _MULTIPROCESSORS
         return Machine(
             name=str(costs.get("machine", "a GPU")),
-            node=H200.node - _EMPTY_NODE + values["graph_node"],
+            node=values["graph_node"],
             launch=values["launch"],
             memory=H200.memory / _COPY * values["bandwidth"],
             l2=H200.l2 * share,
@@ -96,8 +100,19 @@ H200 = Machine()
 
 #: The numbers that are fitted to times of schedules.
 FITTED = (
-    *("block", "instruction", "latency", "memory", "l2", "l2_bytes", "l1", "code", "fetched", "occupancy", "overlap"),
-    *("instructions_per_second", "accesses_per_second"),
+    *(
+        "block",
+        "instruction",
+        "edge_instruction",
+        "latency",
+        "memory",
+        "l2",
+        "l2_bytes",
+        "code",
+        "fetched",
+        "occupancy",
+    ),
+    *("overlap", "instructions_per_second", "accesses_per_second"),
 )
 
 

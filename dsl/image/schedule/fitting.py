@@ -87,10 +87,14 @@ def _fitted_machine(known: Machine, measured: Sequence[Measured], name: str) -> 
 
 
 def _loss(machine: Machine, known: Machine, measured: Sequence[Measured]) -> float:
-    """What the numbers should make least."""
-    errors = [log(sum(seconds_of(work, machine) for work in each.works) * 1e6 / each.microseconds) for each in measured]
-    moved = [log(getattr(machine, field) / getattr(known, field)) for field in FITTED]
-    return sum(e * e for e in errors) / len(errors) + _KNOWN * sum(m * m for m in moved)
+    """What the numbers should make least. All programs and sizes have the same weight."""
+    #: By program and size: the squared errors of its schedules.
+    squares: dict[tuple[str, int], list[float]] = {}
+    for each in measured:
+        estimate = sum(seconds_of(work, machine) for work in each.works) * 1e6
+        squares.setdefault((each.program, each.size), []).append(log(estimate / each.microseconds) ** 2)
+    moved = sum(log(getattr(machine, field) / getattr(known, field)) ** 2 for field in FITTED)
+    return sum(sum(each) / len(each) for each in squares.values()) / len(squares) + _KNOWN * moved
 
 
 def _fitted_weights(model: Model, measured: Sequence[Measured], machine: str) -> Model:

@@ -6,7 +6,7 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from ..lowered import Options
 from ..lowering import checks_of
 from ..operators import Access, Image, Node
 from ..tiling.padding import Reads
-from ..tiling.strips import Strips, strips_of
+from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
@@ -30,7 +30,7 @@ __all__ = ["SECTOR", "Members", "Work", "work_of"]
 _BASE_REGISTERS = 20
 
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
-_SFU, _LOAD, _SHUFFLE = 10.0, 2.0, 3.0
+_SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
 #: Further instructions of a load whose index is checked, and of a read of a tile whose index is exchanged.
 _CHECK, _EXCHANGE = 4.0, 4.0
 
@@ -88,9 +88,10 @@ class Work:
     warps.
 
     ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
-    share of these teams. ``accesses`` are the loads, stores and shuffles of a thread. ``rounds`` counts what a thread
-    waits for: strips of tiles, and pixels of results. ``footprint`` are the bytes of inputs that the resident blocks
-    read.
+    share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
+    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``loops``: an
+    operator has loops that are not unrolled; then ``footprint`` are the bytes of the inputs that the resident blocks
+    read, and 0 otherwise.
     """
 
     pixels: float
@@ -118,6 +119,7 @@ class Work:
     accesses: float
     rounds: float
     footprint: float
+    loops: bool
 
 
 @dataclass
@@ -134,6 +136,12 @@ class Members:
         default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
     )
 
+    #: By what `Group.pitches` depends on: the pitches.
+    _pitches: dict[Any, dict[Node[Any], int]] = field(default_factory=dict[Any, "dict[Node[Any], int]"], repr=False)
+    #: By node and tiled operators: the tiles that the node is computed from.
+    _tile_sources: dict[Any, frozenset[Node[Any]]] = field(
+        default_factory=dict[Any, "frozenset[Node[Any]]"], repr=False
+    )
     #: By tiled operators and pixels of a thread: the most pixels of a strip.
     _rows: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int], repr=False)
     #: By tiled operators: the tiles by waits and loops, and which tiles are padded.
@@ -157,7 +165,7 @@ class Members:
         return next((each for each in everything.problems(self.options) if not each.startswith(ignored)), "")
 
     @cached_property
-    def _reread(self) -> set[Image[Any]]:
+    def reread(self) -> set[Image[Any]]:
         """The images that a thread reads again for each pixel."""
         return {access.image for node in self.nodes if has_large_loops(node) for access in node.accesses}
 
@@ -212,7 +220,7 @@ class Members:
             for node in self.nodes:
                 if node not in tiled or node not in self.reaches:
                     continue
-                if self._sources(node, tiled) & pending:
+                if self.sources(node, tiled) & pending:
                     stages.append({})
                     pending = set()
                 stages[-1].setdefault(self.reaches[node], []).append(node)
@@ -220,14 +228,22 @@ class Members:
             self._stages[tiled] = [[tuple(batch) for batch in stage.values()] for stage in stages if stage]
         return self._stages[tiled]
 
-    def _sources(self, node: Node[Any], tiled: frozenset[Node[Any]]) -> set[Node[Any]]:
-        """The tiles that a pixel of a node is computed from."""
-        found: set[Node[Any]] = set()
-        for access in node.accesses:
-            image = access.image
-            if isinstance(image, Node) and image in self.nodes and self._window(access, node) is not None:
-                found |= {image} if image in tiled else self._sources(image, tiled)
-        return found
+    def sources(self, node: Node[Any], tiled: frozenset[Node[Any]]) -> frozenset[Node[Any]]:
+        """The tiles that a pixel of a node is computed from, as `Group.sources` says."""
+        key = node, tiled
+        if key not in self._tile_sources:
+            self._tile_sources[key] = replace(self.group, tiled=tiled).sources(node, self.options)
+        return self._tile_sources[key]
+
+    def pitches(self, group: Group) -> dict[Node[Any], int]:
+        """The pitches of the tiles, as `Group.pitches` says."""
+        key = group.tiled, group.block, group.pixels, group.kind, group.in_registers
+        if key not in self._pitches:
+            tiles = [node for node in self.nodes if node in group.tiled and node in self.reaches]
+            sources = {node: self.sources(node, group.tiled) for node in tiles}
+            most = self.rows_of_strip(group) if tiles else 1
+            self._pitches[key] = group.pitches_of(tiles, self.reaches, sources, most)
+        return self._pitches[key]
 
     def padding(self, tiled: frozenset[Node[Any]]) -> Reads:
         """Which tiles are padded in teams at edges."""
@@ -272,8 +288,9 @@ class Members:
         )
 
     def shared_bytes(self, group: Group) -> int:
-        shapes = ((node, group.tile_shape(self.reaches[node])) for node in group.tiled if node in self.reaches)
-        return group.team.teams * sum(width * height * t.size_of(node.pixel) for node, (width, height) in shapes)
+        pitches = self.pitches(group)
+        sizes = (pitch * group.tile_shape(self.reaches[n])[1] * t.size_of(n.pixel) for n, pitch in pitches.items())
+        return group.team.teams * sum(sizes)
 
     def counts(
         self,
@@ -333,7 +350,7 @@ class Members:
                     near[image] = near[image].with_(reach) if image in near else reach
                     checked |= {image} if is_checked and image not in inside else set()
         for image, reach in near.items():
-            if image in self._reread or image in computed:
+            if image in self.reread or image in computed:
                 continue
             count = _positions(reach, pixels)
             loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
@@ -405,9 +422,10 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         instructions=instructions,
         at_edges=at_edges,
         edges=edges,
-        accesses=total.loads + total.reads + shuffles + made.filled + stores,
+        accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
-        footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs),
+        footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
+        loops=bool(members.reread),
     )
 
 
@@ -419,7 +437,7 @@ def _of_global(group: Group) -> Work:
     rest = dict.fromkeys(more, 0.0)
     return Work(
         pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
-        **counts, **rest,
+        loops=False, **counts, **rest,
     )  # fmt: skip
 
 
@@ -427,7 +445,8 @@ def _of_global(group: Group) -> Work:
 class _Fills:
     """What a thread of an inner team does for tiles in shared memory, on the average: ``total`` without what strips
     take besides, which are ``instructions``; ``filled`` pixels; ``waits``; ``rounds`` of strips, one after the other.
-    ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too."""
+    ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too.
+    ``passes``: further passes through shared memory, because of conflicts of banks."""
 
     total: Counts
     instructions: float
@@ -436,12 +455,13 @@ class _Fills:
     rounds: float
     code: float
     overlap: float
+    passes: float
 
 
 def _fills(members: Members, group: Group, columns: int) -> _Fills:
     team, tall = group.team, group.pixels[1]
     total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
-    area = useful = 0.0
+    area = useful = passed = 0.0
     for stage in members.stages(group.tiled):
         waits += 1
         for batch in stage:
@@ -461,8 +481,23 @@ def _fills(members: Members, group: Group, columns: int) -> _Fills:
             filled += count * strips.rows * len(batch)
             instructions += count * (_STRIP + _FILL * strips.rows * len(batch))
             rounds += strips.rounds
+            passed += count * _more_passes(members, group, batch, strips, width)
             code += each.instructions * members.unrolled
-    return _Fills(total, instructions, filled, waits, rounds, code, area / useful - 1 if useful else 0.0)
+    overlap = area / useful - 1 if useful else 0.0
+    return _Fills(total, instructions, filled, waits, rounds, code, overlap, passed)
+
+
+def _more_passes(members: Members, group: Group, batch: Sequence[Node[Any]], strips: Strips, width: int) -> float:
+    """The further passes through shared memory that the accesses of a strip take because of conflicts of banks."""
+    pitches, found = members.pitches(group), 0.0
+    for node in batch:
+        found += strips.rows * (passes(width, strips.count, strips.rows, pitches[node]) - 1)
+        for source in members.sources(node, group.tiled):
+            own, other = members.reaches[node], members.reaches[source]
+            columns = 1 + other.left - own.left + other.right - own.right
+            rows = strips.rows + other.up - own.up + other.down - own.down
+            found += rows * columns * (passes(width, strips.count, strips.rows, pitches[source]) - 1)
+    return found
 
 
 def _lines(members: Members, group: Group, image: Image[Any]) -> float:
@@ -471,7 +506,10 @@ def _lines(members: Members, group: Group, image: Image[Any]) -> float:
         return 0.0
     reach, (width, height) = members.reaches[image], group.tile
     size = t.size_of(image.pixel)
-    lines = 1 + ((width + reach.left + reach.right) * size - 1) / LINE
+    if width * size % LINE == 0:
+        lines = width * size / LINE + _ceil(reach.left * size, LINE) + _ceil(reach.right * size, LINE)
+    else:
+        lines = 1 + ((width + reach.left + reach.right) * size - 1) / LINE
     return lines * LINE * (height + reach.up + reach.down)
 
 

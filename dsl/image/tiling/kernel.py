@@ -47,7 +47,7 @@ __all__ = ["Context", "GroupKernel", "Tile"]
 _NO_CHECKS = Checks(False, False), Checks(False, False)
 _VARIABLES = (
     *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
-    *("i", "j", "k", "part", "place", "near_x", "near_y", "out_x", "out_y", "centre_x", "centre_y"),
+    *("i", "j", "k", "part", "near_x", "near_y", "out_x", "out_y", "centre_x", "centre_y"),
 )
 #: The words of the language that the text of a kernel may mention.
 _WORDS = ("local", "shared", "shfl_sync", "shfl_up_sync", "syncthreads", "syncwarp", "unroll")
@@ -67,12 +67,13 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """The tile of a node in shared memory. ``array``, ``x`` and ``y`` are variables of the kernel: the array, and the
-    coordinates of its first pixel in the image."""
+    coordinates of its first pixel in the image. Rows are ``pitch`` pixels apart."""
 
     node: Node[Any]
     reach: Reach
     width: int
     height: int
+    pitch: int
     array: Param
     x: Param
     y: Param
@@ -88,6 +89,7 @@ class GroupKernel:
         self.rows_of_strip = group.rows_of_strip(options)
         self.arguments = Arguments(*MAP_NAMES, *_VARIABLES, *_WORDS, shared_sizes=True)
         self.reaches = group.reaches(options)
+        self.pitches = group.pitches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
         self.reads = Reads(group, options, frozenset(self.tiles))
         #: By name: maps of boundaries and constants that the text of the kernel mentions.
@@ -100,6 +102,8 @@ class GroupKernel:
         #: The pixel functions and the parameters that the text of the kernel mentions.
         self.functions: dict[str, PixelFunction] = {}
         self.params: dict[Param, None] = {}
+        #: By pitch: the variable with the place of a strip.
+        self._places: dict[int, str] = {}
 
     # --- pixel functions ---------------------------------------------------------------------------------------
 
@@ -109,7 +113,9 @@ class GroupKernel:
         word = f"tile_{node.name}"
         names = [self.arguments.reserved(name) for name in (word, f"{word}_x", f"{word}_y")]
         array = Param(names[0], t.Pointer(node.pixel, const=True))
-        return Tile(node, reach, width, height, array, Param(names[1], t.I32), Param(names[2], t.I32))
+        return Tile(
+            node, reach, width, height, self.pitches[node], array, Param(names[1], t.I32), Param(names[2], t.I32)
+        )
 
     def source(self, access: Access, reader: Node[Any], context: Context) -> PixelFunction:
         """The function that reads an access of ``reader`` at any index."""
@@ -139,7 +145,7 @@ class GroupKernel:
     def read_of_tile(self, tile: Tile) -> PixelFunction:
         """The function that reads a pixel of the image from its tile."""
         name = self.arguments.reserved(f"read_{tile.array.name}")
-        element = f"{tile.array.name}[(y - {tile.y.name}) * {tile.width} + (x - {tile.x.name})]"
+        element = f"{tile.array.name}[(y - {tile.y.name}) * {tile.pitch} + (x - {tile.x.name})]"
         return pixel_function(name, (tile.array, tile.x, tile.y), tile.node.pixel, [f"return {element}"], {})
 
     def pixel(self, node: Node[Any], context: Context) -> PixelFunction:
@@ -189,11 +195,13 @@ class GroupKernel:
             strips = strips_of(width, first.height, self.team.size, self.rows_of_strip)
             return self._fill_strips(tiles, context, width, strips)
         column, row = f"i % {width}", f"i // {width}"
-        index = "i" if width == first.width else f"({row}) * {first.width} + {column}"
+        is_whole = all(tile.pitch == width for tile in tiles)
+        index = "i" if is_whole else "({row}) * {pitch} + {column}"
         body = [f"x = {first.x.name} + {column}", f"y = {first.y.name} + {row}"]
         for tile in tiles:
             value = self.call(self.pixel(tile.node, context), "x", "y")
-            body += [f"if {self._is_inside(tile)}:", f"    {tile.array.name}[{index}] = {value}"]
+            place = index.format(row=row, pitch=tile.pitch, column=column)
+            body += [f"if {self._is_inside(tile)}:", f"    {tile.array.name}[{place}] = {value}"]
         return [f"for i in range(thread, {width * first.height}, {self.team.size}):", *(f"    {line}" for line in body)]
 
     def _is_inside(self, tile: Tile) -> str:
@@ -205,7 +213,8 @@ class GroupKernel:
     def _fill_strips(self, tiles: Sequence[Tile], context: Context, width: int, strips: Strips) -> list[str]:
         first, total = tiles[0], width * strips.count
         body = [f"x = {first.x.name} + i % {width}", f"y = {first.y.name} + i // {width} * {strips.rows}"]
-        body.append(f"place = (i // {width} * {first.width}) * {strips.rows} + i % {width}")
+        for pitch in dict.fromkeys(tile.pitch for tile in tiles):
+            body.append(f"{self._place(pitch)} = i // {width} * {pitch * strips.rows} + i % {width}")
         body += self._rows_of_strip(tiles, context, range(strips.last))
         if strips.last < strips.rows:
             rest = self._rows_of_strip(tiles, context, range(strips.last, strips.rows))
@@ -221,32 +230,40 @@ class GroupKernel:
             for row in rows:
                 name = self.arguments.reserved(f"{tile.node.name}_{row}")
                 values.append(f"{name} = {self.call(function, 'x', f'y + {row}' if row else 'y')}")
-                stores.append(f"{tile.array.name}[place + {row * tile.width}] = {name}")
+                stores.append(f"{tile.array.name}[{self._place(tile.pitch)} + {row * tile.pitch}] = {name}")
         return [*values, *stores]
+
+    def _place(self, pitch: int) -> str:
+        """The variable with the place of a strip in tiles of this pitch."""
+        if pitch not in self._places:
+            self._places[pitch] = self.arguments.reserved(f"place_{pitch}")
+        return self._places[pitch]
 
     def _pad(self, tile: Tile) -> list[str]:
         """Give the places of a tile outside of the image the pixels that its boundary has there."""
         boundary, (x, y) = self.reads.boundaries[tile.node], (tile.x.name, tile.y.name)
         head = f"for i in range(thread, {tile.width * tile.height}, {self.team.size}):"
-        body = [f"x = {x} + i % {tile.width}", f"y = {y} + i // {tile.width}"]
+        column, row = f"i % {tile.width}", f"i // {tile.width}"
+        place = f"{tile.array.name}[({row}) * {tile.pitch} + {column}]"
+        body = [f"x = {x} + {column}", f"y = {y} + {row}"]
         if boundary.is_index_map:
             index_map = Checks(far=True).map(boundary)
             assert index_map is not None
             self.maps[index_map.name] = index_map
             width = self.use(self.arguments.width(tile.node, tile.node.name))
             height = self.use(self.arguments.height(tile.node, tile.node.name))
-            copied = f"{tile.array.name}[(near_y - {y}) * {tile.width} + near_x - {x}]"
+            copied = f"{tile.array.name}[(near_y - {y}) * {tile.pitch} + near_x - {x}]"
             in_x = f"near_x >= {x} and near_x < {x} + {tile.width}"
             pad = [
                 f"near_x = {index_map.name}(x, {width})",
                 f"near_y = {index_map.name}(y, {height})",
                 f"if {in_x} and near_y >= {y} and near_y < {y} + {tile.height}:",
-                f"    {tile.array.name}[i] = {copied}",
+                f"    {place} = {copied}",
             ]
         else:
             value, names = constant_of(boundary, tile.node.pixel, f"outside_{tile.node.name}")
             self.maps |= names
-            pad = [f"{tile.array.name}[i] = {value}"]
+            pad = [f"{place} = {value}"]
         body += [f"if not ({self._is_inside(tile)}):", *(f"    {line}" for line in pad)]
         return [head, *(f"    {line}" for line in body)]
 
@@ -379,7 +396,7 @@ class GroupKernel:
 
     def _allocate(self, tile: Tile) -> list[str]:
         """The array of a tile in shared memory. Each team has its own part."""
-        word, size, array = tile.node.pixel.name, tile.width * tile.height, tile.array.name
+        word, size, array = tile.node.pixel.name, tile.pitch * tile.height, tile.array.name
         if self.team.teams == 1:
             return [f"{array} = shared({word}, {size})"]
         whole = self.arguments.reserved(f"{array}s")
