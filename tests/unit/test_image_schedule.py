@@ -92,6 +92,22 @@ def test_what_a_kernel_does() -> None:
     assert (hybrid.filled, hybrid.reads, hybrid.loads) == (0, 0, 18 / 4)
 
 
+def test_a_tile_below_a_far_access_is_not_read() -> None:
+    """The kernel computes such an operator again. It was counted as reads of its tile, so pyramids were fused badly."""
+
+    @pipeline
+    def half(src: Image[f32]) -> Image[f32]:
+        return down(Accessor(across(Accessor(box(Accessor(src, CLAMP)), CLAMP)), CLAMP, scale=2))
+
+    graph = half.graph(512, 512)
+    members = Members(graph, graph.nodes, Options())
+    first, second, _ = graph.nodes
+    nothing = members.counts(members.group.stored, frozenset(), (1, 1), fill=False)
+    assert nothing.loads > 0 and nothing.reads == 0
+    for tiled in ({first}, {second}, {first, second}):
+        assert members.counts(members.group.stored, frozenset(tiled), (1, 1), fill=False) == nothing
+
+
 def test_shapes_are_those_that_are_legal() -> None:
     graph = corners.graph(256, 256)
     members = Members(graph, graph.nodes, Options())

@@ -46,24 +46,24 @@ class Machine:
     launch: float = 4.5e-6
     event: float = 0.6e-6
     branch: float = 1.7e-6
-    block: float = 0.3e-9
-    instruction: float = 2.5e-9
-    edge_instruction: float = 0.8e-9
-    latency: float = 0.65e-6
-    memory: float = 2.7e12
-    l2: float = 5.25e12
-    l2_bytes: float = 33.7e6
+    block: float = 0.33e-9
+    instruction: float = 2.4e-9
+    edge_instruction: float = 0.65e-9
+    latency: float = 0.74e-6
+    memory: float = 2.8e12
+    l2: float = 6.0e12
+    l2_bytes: float = 36.4e6
     #: 128 lanes of each multiprocessor at 1.98 GHz, of which 97 % are reached.
     instructions_per_second: float = 0.97 * 128 * 1.98e9 * _MULTIPROCESSORS
-    #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 62 % are reached.
-    accesses_per_second: float = 0.62 * 32 * 1.98e9 * _MULTIPROCESSORS
+    #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 67 % are reached.
+    accesses_per_second: float = 0.67 * 32 * 1.98e9 * _MULTIPROCESSORS
     l1: float = 140e3
     loops: int = 8
     many_loops: float = 5.5
-    code: float = 940
-    fetched: float = 8100
-    occupancy: float = 0.225
-    overlap: float = 3.2
+    code: float = 1180
+    fetched: float = 11200
+    occupancy: float = 0.21
+    overlap: float = 2.7
     multiprocessors: int = _MULTIPROCESSORS
 
     def moving(self, count: float) -> float:

@@ -314,33 +314,39 @@ class Members:
         inside: set[Image[Any]] = {*self.nodes}
         computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
         padding = self.padding(tiled)
-        #: By image: how far it is needed around the pixels, and how often accesses read it that share nothing: far
-        #: ones, and at edges those whose index is exchanged.
+        #: By image: how far it is needed around the pixels; how often far accesses, and all accesses below these, read
+        #: it, which share nothing and read no tiles; and how often accesses at edges read it at an exchanged index.
         near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
-        alone: dict[Image[Any], float] = {}
+        far: dict[Image[Any], float] = {}
+        moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
         checked: set[Image[Any]] = set()
         alu = sfu = loads = reads = checks = 0.0
         for node in reversed(self.nodes):
             together = _positions(near[node], pixels) if node in near and node in computed else 0
-            single = alone.get(node, 0.0)
-            if not together + single:
+            apart, distant = moved.get(node, 0.0), far.get(node, 0.0)
+            count = together + apart + distant
+            if not count:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + (together + single) * operations.alu, sfu + (together + single) * operations.sfu
+            alu, sfu = alu + count * operations.alu, sfu + count * operations.sfu
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
                 taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
                 is_checked = edge and any(checks_of(access, node, self.options))
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
-                apart = single if window is not None and not is_exchanged else together + single
-                if apart and image in inside and (image in computed or window is None):
-                    alone[image] = alone.get(image, 0.0) + taps * apart
-                elif apart and image in inside:
-                    reads += taps * apart
-                elif apart:
-                    loads += taps * apart
-                checks += taps * apart if apart and is_checked else 0
+                # What of the node's pixels reads the image far, at an exchanged index, and together with others.
+                below = distant if window is not None else count
+                single = 0.0 if window is None else apart + together if is_exchanged else apart
+                if image not in inside:
+                    loads += taps * (below + single)
+                else:
+                    far[image] = far.get(image, 0.0) + taps * below
+                    if image in computed:
+                        moved[image] = moved.get(image, 0.0) + taps * single
+                    else:
+                        reads += taps * single
+                checks += taps * (below + single) if is_checked else 0
                 if together and window is not None and not is_exchanged:
                     if has_large_loops(node) and image not in computed:
                         # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
