@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def model(rows: list[dict[str, Any]]) -> list[str]:
     lines = [f"| program | schedule | {' | '.join(MODEL)} |", f"| --- {'| --- ' * (len(MODEL) + 1)}|"]
     for row in rows:
         if "model" in row:
-            pairs = [(word, row["model"][word]) for word in MODEL.values()]
+            pairs = [(word, row["model"].get(word, (math.nan, math.nan))) for word in MODEL.values()]
             scaled = [(a / 1e6, b / 1e6) if word == "moved" else (a, b) for word, (a, b) in pairs]
             cells = " | ".join(f"{number(a)} / {number(b)}" for a, b in scaled)
             lines.append(f"| {row['program']} | {row['arm']} | {cells} |")

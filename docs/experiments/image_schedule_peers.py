@@ -36,7 +36,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,15 @@ ARCH = "sm_90"
 SIZES = (2048, 4096, 512)
 #: The names of our own schedules. `separate` is built only where the model chooses it.
 OURS = ("naive", "fused", "greedy", "paper", "dynamic", "separate", "tuned")
+#: The schedule whose kernels are compiled once more, with products and sums contracted, and the name of the result. It
+#: does not have the bits of naive kernels; it shows what they cost.
+CONTRACTED = "dynamic", "contracted"
+#: In front of CUDA C++: products and sums that nvcc may contract.
+ROUNDED_ONCE = """\
+#define __fmul_rn(a, b) ((a) * (b))
+#define __fadd_rn(a, b) ((a) + (b))
+#define __fsub_rn(a, b) ((a) - (b))
+"""
 #: By name: the tiles that all groups with tiles have, and whether all columns of a thread are in registers.
 TILES = {"block": ("block", None), "warp": ("warp", None), "registers": ("hybrid", True), "hybrid": ("hybrid", False)}
 #: Pixels at each edge that are not compared with those of peers.
@@ -80,13 +89,18 @@ def build(folder: Path, programs: Sequence[str], sizes: Sequence[int], tiled: Se
             if name in tiled
             for word in TILES
         ]
+        contracted: list[Future[None]] = []
         for name, size, seconds, arms in pool.map(_planned, *zip(*tasks, strict=True)):
             words = [word for word in arms if word != "auto"]
             list(pool.map(_compiled, [(folder, name, size, word, arms[word]) for word in words]))
             total += len(words)
+            if arms.get(CONTRACTED[0]):
+                contracted.append(pool.submit(_compiled, (folder, name, size, CONTRACTED[1], arms[CONTRACTED[0]])))
             (folder / f"{name}-{size}.json").write_text(json.dumps({"seconds": seconds, "arms": arms}))
             now = time.monotonic() - start
             print(f"{name} {size}: {len(words)} schedules; found in {seconds:.1f} s; {now:.0f} s", flush=True)
+        for each in contracted:
+            each.result()
         list(pool.map(_compiled, [(folder, name, size, word, each.result()) for word, name, size, each in kinds]))
     print(f"{total + len(kinds)} schedules of {len(tasks)} programs and sizes in {time.monotonic() - start:.0f} s")
 
@@ -136,13 +150,13 @@ def _with_tiles(name: str, size: int, word: str) -> str:
 
 def _compiled(task: tuple[Path, str, int, str, str | None]) -> None:
     folder, name, size, word, plan = task
-    launches, images = compiled(folder, name, size, plan)
+    launches, images = compiled(folder, name, size, plan, ROUNDED_ONCE if word == CONTRACTED[1] else "")
     (folder / f"{name}-{size}-{word}.json").write_text(json.dumps({"launches": launches, "images": images}))
 
 
-def compiled(folder: Path, name: str, size: int, plan: str | None) -> tuple[list[Any], list[int]]:
-    """Compile the kernels of a plan, or naive kernels, into the folder. The launches, and the bytes of each image:
-    inputs, outputs and others."""
+def compiled(folder: Path, name: str, size: int, plan: str | None, before: str = "") -> tuple[list[Any], list[int]]:
+    """Compile the kernels of a plan, or naive kernels, into the folder, with some text before them. The launches, and
+    the bytes of each image: inputs, outputs and others."""
     from ptxmotion.dsl.image import Options, lower
     from ptxmotion.dsl.image.compiling import compiler
     from ptxmotion.dsl.image.group_lowering import lower_plan
@@ -160,7 +174,7 @@ def compiled(folder: Path, name: str, size: int, plan: str | None) -> tuple[list
         images[image] = len(images)
 
     def written(launch: Any) -> Any:
-        ptx = launch.kernel.ptx(nvcc)
+        ptx = nvcc.ptx(before + launch.kernel.cuda) if before else launch.kernel.ptx(nvcc)
         made = {**launch_as_json(launch, ptx, images, case.numbers), "block": list(launch.block)}
         (folder / f"{made['file']}.cubin").write_bytes(assemble_kept(ptx, ARCH).cubin)
         return made
@@ -302,10 +316,10 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, fl
     """The largest difference of pixels that are not near an edge, and the largest one that is allowed."""
     worst, allowed = 0.0, float(BYTES)
     for one, other in zip(found, expected, strict=True):
-        inner = slice(MARGIN, -MARGIN)
-        mine, theirs = (each[inner, inner].astype(np.float64) for each in (one, other))
+        inner, is_real = slice(MARGIN, -MARGIN), one.dtype.kind == "f"
+        mine, theirs = (each[inner, inner] if is_real else each[inner, inner].astype(np.int32) for each in (one, other))
         worst = max(worst, float(np.abs(mine - theirs).max()))
-        if one.dtype.kind == "f":
+        if is_real:
             allowed = RELATIVE * float(np.abs(theirs).max())
     return worst, allowed
 
@@ -313,7 +327,7 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, fl
 def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator[tuple[str, Callable[[], None]]]:
     """The arms of a program by name, naive kernels first. The names of peers begin with ``peer:``."""
     path = bench.folder / f"{bench.name}-{bench.size}"
-    for word in dict.fromkeys(("naive", *OURS, *TILES)):
+    for word in dict.fromkeys(("naive", *OURS, *TILES, CONTRACTED[1])):
         file = Path(f"{path}-{word}.json")
         if file.is_file() and (not words or word in words or word == "naive"):
             yield word, bench.ours(json.loads(file.read_text()))
@@ -332,7 +346,7 @@ def timed(bench: Bench, peers: Peers | None) -> dict[str, float]:
         try:
             found = bench.result(run)
             expected = expected or found
-            if word.startswith("peer:"):
+            if word.startswith("peer:") or word == CONTRACTED[1]:
                 worst, allowed = difference(found, expected)
                 if not worst <= allowed:
                     print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)

@@ -60,6 +60,7 @@ def ours(times: dict[str, float]) -> float:
 COLUMNS: dict[str, Callable[[dict[str, float]], float]] = {
     "naive": lambda times: times["naive"],
     **{f"`{word}`": lambda times, word=word: times.get(word, math.nan) for word in OURS},
+    "contracted": lambda times: times.get("contracted", math.nan),
     "`torch.compile`": lambda times: times.get("torch", math.nan),
     "Li2018": lambda times: least(of_halide(times, [LI]).values()),
     "Anderson2021": lambda times: least(of_halide(times, [ANDERSON]).values()),
@@ -140,6 +141,45 @@ def tiles(times: Times, size: int) -> list[str]:
     return lines
 
 
+#: The programs of both papers, and of the first one, among ours.
+GREEDY = ("unsharp", "harris", "stencil_chain", "max_filter", "nl_means", "interpolate", "camera")
+WARP = ("unsharp", "harris", "interpolate", "camera")
+
+
+def papers(times: Times, size: int) -> list[str]:
+    """Table 4 of Jangda and Guha, and figure 8 of the greedy search."""
+    columns: dict[str, Callable[[dict[str, float]], float]] = {
+        "Halide, manual": lambda each: least(of_halide(each, []).values()),
+        "`paper`": lambda each: each["paper"],
+        "manual / `paper`": lambda each: least(of_halide(each, []).values()) / each["paper"],
+        "`auto`": lambda each: each["auto"],
+        "manual / `auto`": lambda each: least(of_halide(each, []).values()) / each["auto"],
+    }
+    found = {name: each for (name, of), each in times.items() if of == size}
+    lines = [f"| table 4, {size}² | {' | '.join(columns)} |", f"| --- {'| --- ' * len(columns)}|"]
+    for name in WARP:
+        if name in found:
+            cells = [column(found[name]) for column in columns.values()]
+            lines.append(f"| {name} | {' | '.join(_three(cell) for cell in cells)} |")
+    quotient = [geometric(column(found[name]) for name in WARP if name in found) for column in columns.values()]
+    lines += [f"| geometric mean | | | {quotient[2]:.2f} | | {quotient[4]:.2f} |", ""]
+    lines += [f"| figure 8, {size}² | manual / `greedy` | Li2018 / `greedy` | manual / `auto` | Li2018 / `auto` |"]
+    lines += [f"| --- {'| --- ' * 4}|"]
+    rows: list[list[float]] = []
+    for name in GREEDY:
+        if name in found:
+            each = found[name]
+            peers = least(of_halide(each, []).values()), least(of_halide(each, [LI]).values())
+            rows.append([peer / each[word] for word in ("greedy", "auto") for peer in peers])
+            lines.append(f"| {name} | {' | '.join(f'{cell:.2f}' for cell in rows[-1])} |")
+    lines.append(f"| geometric mean | {' | '.join(f'{geometric(cells):.2f}' for cells in zip(*rows, strict=True))} |")
+    return lines
+
+
+def _three(value: float) -> str:
+    return f"{value:.2f}" if value < 10 else _micros(value)
+
+
 def roofline(times: Times, size: int, path: Path) -> None:
     """Operations per second by operations per byte of the inputs and outputs."""
     plt: Any = importlib.import_module("matplotlib.pyplot")
@@ -206,7 +246,8 @@ def main() -> None:
     for size in sorted({size for _, size in times}):
         print("\n".join(table(times, size)), end="\n\n")
     print("\n".join(quotients(times)), end="\n\n")
-    print("\n".join(tiles(times, 2048)))
+    print("\n".join(tiles(times, 2048)), end="\n\n")
+    print("\n".join(papers(times, 2048)))
     if chosen.roofline:
         roofline(times, chosen.size, chosen.roofline)
 
