@@ -27,6 +27,7 @@ from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.machine import MachineMissing
+from ptxmotion.suites.registry import find
 
 CLAMP = Boundary.CLAMP
 
@@ -169,6 +170,16 @@ def test_candidates_are_sorted_and_auto_is_the_first() -> None:
 
 
 # --- names and files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["image/histogram", "image/mean"])
+def test_searches_take_pipelines_of_global_operators(name: str) -> None:
+    made: Any = find(name).pipeline
+    graph = made.graph(700, 500)
+    for schedule in SCHEDULES:
+        plan = scheduled(graph, Options(), schedule)
+        plan.check(Options())
+        assert [group.nodes for group in plan.groups] == [(node,) for node in graph.nodes]
 
 
 def test_a_pipeline_is_compiled_by_a_schedule() -> None:

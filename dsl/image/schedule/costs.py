@@ -57,7 +57,7 @@ def terms_of_paper(work: Work) -> tuple[float, ...]:
         1 - min(1.0, work.shared * work.resident / shared) if shared else 1.0,
         1 - min(1.0, work.registers * work.threads * work.resident / REGISTERS),
         work.overlap,
-        -(-work.blocks // wave) / waves - 1,
+        -(-work.blocks // wave) / waves - 1 if waves else 0.0,
     )
 
 
