@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
 from test_checked_fusion import SIZE, given, program
 
 #: Programs without --fuzz-n, and programs in one test case.
-FIXED, SHARE = 48, 12
+FIXED, SHARE = 24, 12
 #: Values of ``n``, the pitch, and ``m``. Some checks are true for some of them.
 SIZES = ((64, 96), (32, 64), (96, 64), (128, 32))
 
