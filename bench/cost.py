@@ -34,7 +34,7 @@ from ptxmotion.judges import Assembled
 from ptxmotion.ptx import PtxError, load, print_module
 from ptxmotion.ptx.verify import verify
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
-from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
+from ptxmotion.toolchain.tools import PtxasError, ToolMissing, ToolTimeout, assemble, find_tool
 from ptxmotion.transforms.gate.judge import Judge
 
 #: By arm: the largest ratio of its time to that of ptxas, over a whole corpus.
@@ -51,6 +51,7 @@ Row: TypeAlias = dict[str, float]
 def main() -> int:
     """Measure, print, and return the exit code: 1 where a limit is not kept."""
     arguments = _arguments()
+    find_tool("ptxas")
     collect_garbage_rarely()
     levels: list[str] = arguments.level or ["O2"]
     arms = ARMS[:1] if arguments.ungated else ARMS
@@ -202,7 +203,7 @@ def _measure(path: Path, levels: Sequence[str], arms: Sequence[str], repeat: int
                         seconds = _seconds(lambda level=level, by=by: _optimize(path, level, by))
                         column = f"{level} {arm}"
                         row[column] = min(row.get(column, seconds), seconds)
-    except (PtxError, PtxasError, ToolTimeout):
+    except (PtxError, PtxasError, ToolMissing, ToolTimeout):  # no ptxas reads a PTX version as new as that of the file
         return None
     return row
 
