@@ -85,7 +85,14 @@ def seconds_of(work: Work, machine: Machine) -> float:
 # --- choice -------------------------------------------------------------------------------------------------------
 
 #: Blocks and pixels of a thread that are tried: the block of the options, and blocks with several rows of a thread.
-_SHAPES = (((32, 8), (1, 1)), ((32, 8), (1, 2)), ((32, 8), (1, 4)), ((32, 4), (1, 4)), ((32, 16), (1, 2)))
+_SHAPES = (
+    ((32, 8), (1, 1)),
+    ((32, 8), (1, 2)),
+    ((32, 8), (1, 4)),
+    ((32, 4), (1, 4)),
+    ((32, 16), (1, 2)),
+    ((64, 4), (1, 4)),
+)
 
 
 def best_group(
@@ -113,10 +120,12 @@ def _shapes(members: Members) -> Iterator[Group]:
 
 
 def _tiled(members: Members, group: Group, machine: Machine) -> tuple[Group, GroupCost] | None:
-    """The group with the tiles that make its time least: from none and from all on, the best change of one operator."""
-    candidates = frozenset(node for node in members.nodes if members.is_read_by_a_window(node))
+    """The group with the tiles that make its time least: from none on, from all that windows read, and from all that
+    would be computed several times, the best change of one operator."""
+    read, repeated = members.read_by_windows, members.repeated
+    candidates = read | repeated
     best: tuple[Group, GroupCost] | None = None
-    for start in {frozenset[Node[Any]](), candidates}:
+    for start in dict.fromkeys((frozenset[Node[Any]](), read, repeated)):
         at = _legal(members, replace(group, tiled=start), machine)
         while True:
             changes = [
