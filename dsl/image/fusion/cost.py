@@ -9,8 +9,8 @@ fully, so they are joined by a norm (`Machine.overlap`) and not by a maximum.
 Bytes come from the L2 cache if what the kernel moves fits there, because the kernel before has just written it, and
 from memory otherwise. Operators with loops over many pixels, which are not unrolled, read an input again after a long
 time. If the inputs of the resident blocks do not fit in the L1 cache, these reads go to the L2 cache. Such operators
-also take several times as long if a multiprocessor holds more than `Machine.loops` blocks; this was measured, and its
-cause is not known. Blocks at the edges of images check indices and share less, so that they take several times as long.
+also take several times as long if a multiprocessor holds more than `Machine.loops` blocks, because their tables are
+in constant memory. Blocks at the edges of images check indices and share less, so that they take several times as long.
 The last blocks are at an edge. Code that does not fit in the caches for instructions takes longer.
 
 `schedule.work` counts what a kernel does, and `Machine` has the numbers, which `schedule.fitting` fits to measured
