@@ -13,6 +13,7 @@ from ptxmotion.dsl import DslError, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline, point, total
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.machine import H200, Machine, machine_here
+from ptxmotion.dsl.image.streams.cache import seconds_of_misses
 from ptxmotion.dsl.image.streams.dependences import ancestors, dependences, reduced, steps_of
 from ptxmotion.dsl.image.streams.memory import problems, share, unshared
 from ptxmotion.dsl.image.streams.model import KernelTime, graph_time, serial_edges, stream_time
@@ -315,6 +316,21 @@ def test_times_of_random_graphs(seed: int) -> None:
     serial = sum(kernel.seconds + SMALL.node for kernel in kernels)
     assert made.seconds <= serial + SMALL.branch * size + SMALL.event * len(edges) + 1e-6
     assert graph_time(kernels, serial_edges(size), SMALL).seconds == pytest.approx(serial)
+
+
+def test_images_that_left_the_cache_take_longer() -> None:
+    steps = steps_of(lower(diamond.graph(1024, 512), "naive"))  # 2 MB an image
+    size = 1024 * 512 * 4
+    machine = Machine(memory=1e12, l2=2e12, l2_bytes=4e6)
+    missed = seconds_of_misses(steps, machine)
+    assert seconds_of_misses(steps, Machine(l2_bytes=1e9)) == [0.0] * len(steps)
+    # Each step reads what the one before has used, but the first one, and the last one, which also reads the image of
+    # the second one.
+    assert missed[1] == missed[2] == missed[3] == 0
+    # None of the input and of that image is left, of which a kernel alone would find a part in the cache.
+    slower = 1 / 1e12 - 1 / 2e12
+    assert missed[0] == pytest.approx(size * machine.kept(2 * size) * slower)
+    assert missed[4] == pytest.approx(size * machine.kept(3 * size) * slower)
 
 
 # --- kernel pipelining --------------------------------------------------------------------------------------------

@@ -66,9 +66,14 @@ class Machine:
     overlap: float = 2.7
     multiprocessors: int = _MULTIPROCESSORS
 
+    def kept(self, count: float) -> float:
+        """The share of bytes that stay in the L2 cache while this many are moved. Between once and twice the size of
+        the cache, a part of them stays there."""
+        return min(1.0, max(0.0, 2 - count / self.l2_bytes))
+
     def moving(self, count: float) -> float:
-        """Seconds for moving bytes. Between once and twice the size of the cache, a part of them stays there."""
-        kept = min(1.0, max(0.0, 2 - count / self.l2_bytes))
+        """Seconds for moving bytes that a kernel before has just used."""
+        kept = self.kept(count)
         return count * (kept / self.l2 + (1 - kept) / self.memory)
 
     @staticmethod

@@ -27,6 +27,7 @@ from ..fusion.cost import cost_of
 from ..fusion.machine import Machine, machine_here
 from ..groups import Group
 from ..lowered import Launch, Lowered
+from .cache import seconds_of_misses
 from .dependences import Edge, Step, dependences, reduced, steps_of
 from .memory import Sharing, bytes_of, problems, share, unshared
 from .model import KernelTime, Timeline, graph_time, pipelined_time, serial_edges, stream_time
@@ -192,7 +193,10 @@ def plan_execution(
     machine = machine or machine_here()
     steps = steps_of(lowered)
     edges = dependences(steps)
-    kernels = tuple(_time_of(lowered, step, resident, machine) for step in steps)
+    kernels = tuple(
+        _time_of(lowered, step, resident, machine, missed)
+        for step, missed in zip(steps, seconds_of_misses(steps, machine), strict=True)
+    )
     serial = serial_edges(len(steps))
     full = [number for number, kernel in enumerate(kernels) if kernel.share(machine) >= 1]
     edges_of = {
@@ -259,11 +263,12 @@ def _shared(
     return made if made.bytes < unshared(lowered, edges).bytes else unshared(lowered, edges)
 
 
-def _time_of(lowered: Lowered, step: Step, resident: Resident, machine: Machine) -> KernelTime:
+def _time_of(lowered: Lowered, step: Step, resident: Resident, machine: Machine, missed: float) -> KernelTime:
+    """The time of a step. ``missed`` are the seconds that images take which are no longer in the cache."""
     launch = step.launch
     if launch is None:
         return KernelTime(0.0, 1, 1)
     group = Group(lowered.graph, launch.nodes, launch.tiled, launch.block, launch.pixels)
     blocks = int(launch.grid[0]) * int(launch.grid[1])
-    seconds = cost_of(group, lowered.options, machine).seconds - machine.node
+    seconds = cost_of(group, lowered.options, machine).seconds - machine.node + missed
     return KernelTime(seconds, blocks, max(1, resident(launch)))
