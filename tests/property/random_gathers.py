@@ -106,10 +106,10 @@ class _Writer:
             # Two elements of a load of 8 bytes are in one element of the buffer, or not.
             wide = self.stride % 8 == 0 and rng.random() < 0.3
             if wide:
-                value = self.made("w", f"ld.global.u64 {{}}, [{address}{offset // 8 * 8:+d}]")
+                value = self.made("w", f"ld.global.u64 {{}}, [{address}+{offset // 8 * 8}]")
                 value = self.made("r", f"cvt.u32.u64 {{}}, {value}")
             else:
-                value = self.made("r", f"ld.global{rng.choice(['', '.nc'])}.u32 {{}}, [{address}{offset:+d}]")
+                value = self.made("r", f"ld.global{rng.choice(['', '.nc'])}.u32 {{}}, [{address}+{offset}]")
             total = self.made("r", f"add.s32 {{}}, {total}, {value}") if total else value
             if rng.random() < 0.08:
                 self.emit("bar.warp.sync -1")
