@@ -30,11 +30,12 @@ def checked(ptx: str) -> tuple[str, int]:
     module = parse(ptx)
     kernel = module.kernel("fuzz")
     promise = Promise(aligned=frozenset(("fuzz", name, divisor) for name, divisor in PROMISED.items()))
-    facts = Facts(kernel, module, promise=promise)
+    facts = Facts(kernel, module)
+    divisors = Divisors(facts, promise)
     inserted: dict[int, list[str]] = defaultdict(list)
     bits = 0
     for instr in kernel.instructions():
-        zeros = lowest_zeros(instr, facts)
+        zeros = lowest_zeros(instr, facts, divisors)
         if zeros:
             bits += zeros
             (reg,) = instr.defs()
@@ -52,7 +53,7 @@ def checked(ptx: str) -> tuple[str, int]:
     return head + entry + body.replace("{\n", f"{{\n{_DECLARED}\n", 1), bits
 
 
-def lowest_zeros(instr: Instr, facts: Facts) -> int:
+def lowest_zeros(instr: Instr, facts: Facts, divisors: Divisors) -> int:
     """How many of the lowest bits of the only result are said to be 0. A guarded instruction may keep an old value."""
     defs = instr.defs()
     if instr.is_directive or instr.guard is not None or len(defs) != 1:
@@ -61,7 +62,7 @@ def lowest_zeros(instr: Instr, facts: Facts) -> int:
     if reg.type.kind not in "usb" or reg.type.bits not in (16, 32, 64) or reg.lanes != 1:
         return 0
     number = facts.values.number[facts.ssa.defined(instr, reg)]
-    return min(facts.get(Divisors).of(number).bit_length() - 1, reg.type.bits)
+    return min(divisors.of(number).bit_length() - 1, reg.type.bits)
 
 
 def faults(drawn: RandomProgram, text: str, seed: int) -> list[str]:
