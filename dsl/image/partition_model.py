@@ -41,7 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partition_time import Work, seconds
+from .partition_time import MULTIPROCESSORS, Work, seconds
 from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
@@ -129,7 +129,7 @@ class Estimate:
             Work(
                 blocks=sum(each.blocks for each in kernel.regions),
                 warps=kernel.warps,
-                resident=max(1, int(kernel.code.warps // kernel.warps)),
+                resident=_resident(kernel),
                 rows=kernel.rows,
                 kinds=kernel.kinds,
                 more=self._more(kernel),
@@ -164,6 +164,11 @@ class Estimate:
 
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
+        blocks = sum(each.blocks for each in kernel.regions)
+        held = MULTIPROCESSORS * _resident(kernel)
+        # Then a kernel takes as long as its slowest block, and the estimate does not know how long that is.
+        if blocks < held:
+            return f"it has {blocks} blocks, and the GPU holds {held} at a time"
         gain = self.expected(kernel)
         if gain > 1 + UNCERTAIN:
             return ""
@@ -190,6 +195,11 @@ class Estimate:
             if each is not self.kernels[0] and (reason := self.worse(each)):
                 found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
+
+
+def _resident(kernel: KernelFigures) -> int:
+    """The blocks that a multiprocessor holds at a time."""
+    return max(1, int(kernel.code.warps // kernel.warps))
 
 
 def _bytes_of(node: Node[Any]) -> int:

@@ -131,7 +131,7 @@ def test_the_decision_is_printed_and_kept_for_other_sizes() -> None:
     def boxes(src: Image[f32]) -> Image[f32]:
         return double(box(Accessor(src, Boundary.REPEAT)))
 
-    lowered = lower(boxes.graph(512, 512), "isp+m", Options(nvcc=compiler()))
+    lowered = lower(boxes.graph(1536, 1536), "isp+m", Options(nvcc=compiler()))
     text = str(lowered)
     assert "regions: tl, tr, t, bl, br, b, l, r, body" in text and "chosen: isp" in text and "gain 1.000" in text
     program = lowered.program(any_size=True)
@@ -206,6 +206,14 @@ def test_a_gain_within_the_uncertainty_is_no_reason() -> None:
     for slots, name in ((392, "naive"), (380, "isp")):
         found = estimated(2048, naive, kernel("isp", slots, 16384))
         assert (found.best.lowering, found.expected(found.kernels[1]) > 1) == (name, True)
+
+
+def test_fewer_blocks_than_the_gpu_holds_stay_naive() -> None:
+    for blocks, name in ((1055, "naive"), (1056, "isp")):
+        found = estimated(512, kernel("naive", 800, blocks), kernel("isp", 400, blocks))
+        assert found.best.lowering == name
+    found = estimated(512, kernel("naive", 800, 1000), kernel("isp", 400, 1000))
+    assert found.worse(found.kernels[1]) == "it has 1000 blocks, and the GPU holds 1056 at a time"
 
 
 def test_blocks_at_an_edge_execute_between_the_body_and_the_naive_kernel() -> None:
