@@ -247,7 +247,7 @@ def test_what_is_no_group() -> None:
     ]
     assert problems((first, second), tiled=frozenset([last])) == ["only operators of the group can be kept in tiles"]
     (needed,) = problems((first, second, last), tiled=frozenset([first]), block=(32, 32), pixels=(4, 4))
-    assert needed.startswith("the tiles need 68640 bytes of shared memory")
+    assert needed.startswith("the tiles need 69680 bytes of shared memory")
     with pytest.raises(DslError, match="no group computes mixed"):
         Plan(graph, (Group(graph, (first, second)),)).check(Options())
     with pytest.raises(DslError, match="the group of placed comes before that of hashed"):

@@ -179,7 +179,7 @@ def test_the_text_of_a_plan() -> None:
     plan = plan_execution(lower(diamond.graph(64, 64)), "branches", machine=H200)
     text = str(plan)
     assert text.startswith("execution: branches (estimates: ")
-    assert "3: half_kernel, after 1, 2 (1 for memory); " in text and "0: half_kernel, at once; 0.92 to " in text
+    assert "3: half_kernel, after 1, 2 (1 for memory); " in text and "0: half_kernel, at once; 0.51 to " in text
     assert "built-in numbers of an H200" in text and "buffers: " in text
     with pytest.raises(DslError, match="there is no execution 'fast'; there are stream, graph, auto"):
         plan_execution(plan.lowered, "fast")
@@ -234,7 +234,7 @@ def test_image_show_prints_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "show", "gradients", "--size=64x64", "--lowering=fused+h", "--edges"]) == 0
     shown = capfd.readouterr().out
     assert "execution" not in shown
-    assert "slope -> merged_5: saves " in shown and "reduced -> slope_2: not fused alone" in shown
+    assert "slope -> merged_5: saves " in shown and "reduced -> reduced_2: not fused alone" in shown
     assert "slope | expanded_5: saves " in shown
 
 

@@ -9,8 +9,8 @@ fully, so they are joined by a norm (`Machine.overlap`) and not by a maximum.
 Bytes come from the L2 cache if what the kernel moves fits there, because the kernel before has just written it, and
 from memory otherwise. Operators with loops over many pixels, which are not unrolled, read an input again after a long
 time. If the inputs of the resident blocks do not fit in the L1 cache, these reads go to the L2 cache. Such operators
-also take several times as long if a multiprocessor holds more than `Machine.loops` blocks; this was measured, and its
-cause is not known. Blocks at the edges of images check indices and share less, so that they take several times as long.
+also take several times as long if a multiprocessor holds more than `Machine.loops` blocks, because their tables are
+in constant memory. Blocks at the edges of images check indices and share less, so that they take several times as long.
 The last blocks are at an edge. Code that does not fit in the caches for instructions takes longer.
 
 `schedule.work` counts what a kernel does, and `Machine` has the numbers, which `schedule.fitting` fits to measured
@@ -85,7 +85,14 @@ def seconds_of(work: Work, machine: Machine) -> float:
 # --- choice -------------------------------------------------------------------------------------------------------
 
 #: Blocks and pixels of a thread that are tried: the block of the options, and blocks with several rows of a thread.
-_SHAPES = (((32, 8), (1, 1)), ((32, 8), (1, 2)), ((32, 8), (1, 4)), ((32, 4), (1, 4)), ((32, 16), (1, 2)))
+_SHAPES = (
+    ((32, 8), (1, 1)),
+    ((32, 8), (1, 2)),
+    ((32, 8), (1, 4)),
+    ((32, 4), (1, 4)),
+    ((32, 16), (1, 2)),
+    ((64, 4), (1, 4)),
+)
 
 
 def best_group(
@@ -113,10 +120,12 @@ def _shapes(members: Members) -> Iterator[Group]:
 
 
 def _tiled(members: Members, group: Group, machine: Machine) -> tuple[Group, GroupCost] | None:
-    """The group with the tiles that make its time least: from none and from all on, the best change of one operator."""
-    candidates = frozenset(node for node in members.nodes if members.is_read_by_a_window(node))
+    """The group with the tiles that make its time least: from none on, from all that windows read, and from all that
+    would be computed several times, the best change of one operator."""
+    read, repeated = members.read_by_windows, members.repeated
+    candidates = read | repeated
     best: tuple[Group, GroupCost] | None = None
-    for start in {frozenset[Node[Any]](), candidates}:
+    for start in dict.fromkeys((frozenset[Node[Any]](), read, repeated)):
         at = _legal(members, replace(group, tiled=start), machine)
         while True:
             changes = [

@@ -71,7 +71,8 @@ class Chooser:
         """The group after changes of single operators between tiles and places where they are read, while that
         helps."""
         members = Members(self.graph, found[0].nodes, self.options)
-        candidates = [node for node in members.nodes if found[0].kind == "block" and members.is_read_by_a_window(node)]
+        worth = members.read_by_windows | members.repeated if found[0].kind == "block" else frozenset[Node[Any]]()
+        candidates = [node for node in members.nodes if node in worth]
         while True:
             changed = [replace(found[0], tiled=found[0].tiled ^ {node}) for node in candidates]
             costs = [(group, self.cost(work_of(members, group))) for group in changed if members.is_legal(group)]

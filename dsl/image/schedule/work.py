@@ -279,12 +279,27 @@ class Members:
             inner *= max(0, high - low + 1) if before or after else count
         return 1 - inner / teams
 
-    def is_read_by_a_window(self, node: Node[Any]) -> bool:
-        """Whether an operator of the group reads several pixels of a node around its own pixel."""
-        return any(
-            access.image is node and access.extent.size != (1, 1) and self._window(access, reader) is not None
+    @cached_property
+    def read_by_windows(self) -> frozenset[Node[Any]]:
+        """The operators of which another one reads several pixels around its own pixel."""
+        return frozenset(
+            access.image
             for reader in self.nodes
             for access in reader.accesses
+            if isinstance(access.image, Node)
+            and access.image in self.nodes
+            and access.extent.size != (1, 1)
+            and self._window(access, reader) is not None
+        )
+
+    @cached_property
+    def repeated(self) -> frozenset[Node[Any]]:
+        """The operators with windows of which several pixels are needed for one pixel of a result."""
+        copies = self.copies(self.group)
+        return frozenset(
+            node
+            for node in self.nodes
+            if node.operator.kind == "local" and copies[node] > 1 and node in self.reaches and len(self.nodes) > 1
         )
 
     def shared_bytes(self, group: Group) -> int:
