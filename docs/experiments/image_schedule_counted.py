@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,11 @@ def counters(rows: list[dict[str, Any]], size: int) -> list[str]:
 
 def model(rows: list[dict[str, Any]]) -> list[str]:
     """The table of the counts of the model."""
-    lines = [f"| program | schedule | {' | '.join(MODEL)} |", f"| --- {'| --- ' * (len(MODEL) + 1)}|"]
+    columns = {title: word for title, word in MODEL.items() if all(word in row.get("model", [word]) for row in rows)}
+    lines = [f"| program | schedule | {' | '.join(columns)} |", f"| --- {'| --- ' * (len(columns) + 1)}|"]
     for row in rows:
         if "model" in row:
-            pairs = [(word, row["model"].get(word, (math.nan, math.nan))) for word in MODEL.values()]
+            pairs = [(word, row["model"][word]) for word in columns.values()]
             scaled = [(a / 1e6, b / 1e6) if word == "moved" else (a, b) for word, (a, b) in pairs]
             cells = " | ".join(f"{number(a)} / {number(b)}" for a, b in scaled)
             lines.append(f"| {row['program']} | {row['arm']} | {cells} |")

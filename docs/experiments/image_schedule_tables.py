@@ -96,13 +96,18 @@ def _micros(value: float) -> str:
 
 def table(times: Times, size: int) -> list[str]:
     """The times of images of one size."""
-    lines = [f"| {size}² | {' | '.join(COLUMNS)} | name |", f"| --- {'| --- ' * (len(COLUMNS) + 1)}|"]
-    for (name, of_size), each in times.items():
-        if of_size == size:
-            manual = of_halide(each, [])
-            best = min(manual, key=manual.__getitem__, default="")
-            cells = " | ".join(_micros(column(each)) for column in COLUMNS.values())
-            lines.append(f"| {name} | {cells} | {best} |")
+    rows = {name: each for (name, of_size), each in times.items() if of_size == size}
+    columns = {
+        title: column
+        for title, column in COLUMNS.items()
+        if any(column(each) == column(each) for each in rows.values())
+    }
+    lines = [f"| {size}² | {' | '.join(columns)} | name |", f"| --- {'| --- ' * (len(columns) + 1)}|"]
+    for name, each in rows.items():
+        manual = of_halide(each, [])
+        best = min(manual, key=manual.__getitem__, default="")
+        cells = " | ".join(_micros(column(each)) for column in columns.values())
+        lines.append(f"| {name} | {cells} | {best} |")
     return lines
 
 
@@ -115,7 +120,7 @@ def quotients(times: Times) -> list[str]:
         made = {key: quotient(each) for key, each in times.items()}
         cells = [geometric(value for (_, of), value in made.items() if of == size) for size in sizes]
         cells += [geometric(made.values()), least(value for value in made.values() if value == value)]
-        lines.append(f"| {title} | {' | '.join(f'{cell:.2f}' for cell in cells)} |")
+        lines.append(f"| {title} | {' | '.join('' if cell != cell else f'{cell:.2f}' for cell in cells)} |")
     slower = [f"{name} {size}²" for (name, size), each in times.items() if each["auto"] > each["naive"]]
     lines += ["", f"`auto` is slower than naive kernels: {', '.join(slower) or 'nowhere'}."]
     return lines
