@@ -252,7 +252,9 @@ class _Writer:
             address = made.get(load.reference.base)
             if address is None:
                 address = made[load.reference.base] = self._address(load, index, start)
-            self._kernel.replace_operands(load.instr, (load.instr.operands[0], Mem(address, load.reference.offset)))
+            # A load may have a policy of the cache behind its address.
+            result, _, *others = load.instr.operands
+            self._kernel.replace_operands(load.instr, (result, Mem(address, load.reference.offset), *others))
 
     def _name(self, number: int) -> str:
         name = f"{self._kernel.name}_limit_{number}"

@@ -6,6 +6,8 @@ import pytest
 from contract_versions import HEAD, body, versions, with_contract
 from ptxmotion.contract import Contract, Holds, TunedMachine, Version
 from ptxmotion.contract.tuning import LaunchClass, Tuning, tuned_preference
+from ptxmotion.ptx import parse, print_kernel
+from ptxmotion.versions.clamped import clamp_indices
 
 #: ``if (f[i]) y[i] = a[b[i]]``, with lines of code in the arm.
 KERNEL = (
@@ -110,6 +112,14 @@ def test_an_index_that_a_load_has_extended() -> None:
     assert "arg2 >= begin(arg2)" in found and "arg2 == begin(arg2)" not in found
     # The second index is negative only if the sum wraps around.
     assert any(each.endswith("<= begin(arg2)") and "arg5" in each for each in found)
+
+
+def test_a_load_keeps_its_cache_policy() -> None:
+    module = parse(KERNEL.replace("ARM", f"{ADDRESS} ld.global.L2::cache_hint.u32 %r5, [%rd11], %rd4;"))
+    kernel = module.kernel("gather")
+    made = clamp_indices(module, kernel, {instr.pos for instr in kernel.instructions()})
+    assert made is not None
+    assert re.search(r"L2::cache_hint\.u32 %r5, \[%m_\w+\], %rd4;", print_kernel(made.kernel))
 
 
 def test_an_unsigned_index_is_not_negative() -> None:
