@@ -192,6 +192,8 @@ class _Writer:
         self._ssa, self._cfg, self._values, self._dominance = facts.ssa, facts.cfg, facts.values, facts.dominance
         #: Computes the starts of the elements at the end of the first block.
         self._maker = Materializer(SymbolicValues(facts), facts.cfg.rpo[0])
+        #: By class of values: the register of `_start`.
+        self._starts: dict[int, Reg | None] = {}
         #: The loads of each group, with the registers that hold the starts of their elements.
         self._groups: dict[_Group, list[tuple[_Load, Reg]]] = {}
         self._count = 0
@@ -199,10 +201,22 @@ class _Writer:
     def add(self, load: _Load) -> None:
         """Plan the clamp of a load, if its index is in a register."""
         value = self._value(load)
-        start = self._maker.register(load.indexed.start, 64) if value is not None else None
+        start = self._start(load.indexed.start) if value is not None else None
         if value is not None and start is not None and self._count < _MOST_LOADS:
             self._groups.setdefault((load.block, load.part, value, load.indexed.kind), []).append((load, start))
             self._count += 1
+
+    def _start(self, number: int) -> Reg | None:
+        """A register that has a value of 64 bits from the end of the first block on. One of the kernel may be
+        overwritten before the load, so its value is copied."""
+        if number not in self._starts:
+            register = self._maker.register(number, 64)
+            if register is not None and sum(register in instr.defs() for instr in self._kernel.instructions()) > 1:
+                copied = self._kernel.new_reg("b64")
+                self._maker.code.append(Instr(decode("mov.b64", 2), (copied, register)))
+                register = copied
+            self._starts[number] = register
+        return self._starts[number]
 
     def write(self) -> Clamped | None:
         """Write all clamps; the kernel with them, or ``None`` if there is none."""
@@ -252,7 +266,9 @@ class _Writer:
             address = made.get(load.reference.base)
             if address is None:
                 address = made[load.reference.base] = self._address(load, index, start)
-            self._kernel.replace_operands(load.instr, (load.instr.operands[0], Mem(address, load.reference.offset)))
+            # A load may have a policy of the cache behind its address.
+            result, _, *others = load.instr.operands
+            self._kernel.replace_operands(load.instr, (result, Mem(address, load.reference.offset), *others))
 
     def _name(self, number: int) -> str:
         name = f"{self._kernel.name}_limit_{number}"

@@ -2,9 +2,9 @@
 
 Threads of which ``f[i]`` is set load from elements whose indices are in memory. The index is changed by arithmetic of
 32 bits, extended as a signed or as an unsigned number, or has 64 bits; elements have 4 to 24 bytes, and the loads are
-at offsets inside and outside of an element, from the pointer or from the pointer plus a multiple of a scalar. There may
-be a comparison of the index with 0, several loads with one index, a chain ``a[a[b[i]]]``, and a loop that follows a
-list.
+at offsets inside and outside of an element, from the pointer or from the pointer plus a multiple of a scalar. The
+register of a pointer may be overwritten between an address and its load. There may be a comparison of the index with 0,
+several loads with one index, a chain ``a[a[b[i]]]``, and a loop that follows a list.
 
 Where ``f[i]`` is set, most indices are those of elements, also of the first and of the last one. Elsewhere they have
 any value: negative, large, or equal to a small number only modulo 2^32. Buffers end exactly behind the last element, or
@@ -100,7 +100,11 @@ class _Writer:
         rng = self.rng
         total = ""
         for _ in range(rng.choice([1, 1, 2, 3])):
-            address = self.address(rng.choice(DATA), index)
+            pointer = rng.choice(DATA)
+            address = self.address(pointer, index)
+            if rng.random() < 0.15:
+                # The register of the pointer has another value when the load is executed.
+                self.emit(f"mov.b64 %{pointer}, %{DATA[pointer == DATA[0]]}")
             inside = [0, 0, 0, min(4, self.stride - 4), self.stride - 4]
             offset = rng.choice(inside if rng.random() < 0.9 else [self.stride, -4])
             # Two elements of a load of 8 bytes are in one element of the buffer, or not.

@@ -126,3 +126,14 @@ def test_limits_that_are_off_by_one_are_noticed(by: int, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(clamped, "_last", last)
     assert is_noticed()
+
+
+@pytest.mark.slow
+def test_pointers_that_are_overwritten_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = clamped._Writer  # pyright: ignore[reportPrivateUsage]
+
+    def without_copy(self: Any, number: int) -> Any:
+        return self._maker.register(number, 64)
+
+    monkeypatch.setattr(writer, "_start", without_copy)
+    assert is_noticed()

@@ -6,6 +6,8 @@ import pytest
 from contract_versions import HEAD, body, versions, with_contract
 from ptxmotion.contract import Contract, Holds, TunedMachine, Version
 from ptxmotion.contract.tuning import LaunchClass, Tuning, tuned_preference
+from ptxmotion.ptx import parse, print_kernel
+from ptxmotion.versions.clamped import clamp_indices
 
 #: ``if (f[i]) y[i] = a[b[i]]``, with lines of code in the arm.
 KERNEL = (
@@ -110,6 +112,37 @@ def test_an_index_that_a_load_has_extended() -> None:
     assert "arg2 >= begin(arg2)" in found and "arg2 == begin(arg2)" not in found
     # The second index is negative only if the sum wraps around.
     assert any(each.endswith("<= begin(arg2)") and "arg5" in each for each in found)
+
+
+def test_a_load_keeps_its_cache_policy() -> None:
+    text = with_clamps(f"{ADDRESS} ld.global.L2::cache_hint.u32 %r5, [%rd11], %rd4;")
+    assert re.search(r"L2::cache_hint\.u32 %r5, \[%m_\w+\], %rd4;", text)
+
+
+def with_clamps(arm: str) -> str:
+    """The kernel with all clamps, before it is optimized."""
+    module = parse(KERNEL.replace("ARM", arm))
+    kernel = module.kernel("gather")
+    made = clamp_indices(module, kernel, {instr.pos for instr in kernel.instructions()})
+    assert made is not None
+    return print_kernel(made.kernel)
+
+
+def test_the_register_of_the_pointer_may_be_overwritten() -> None:
+    """The address with the clamped index is computed at the load, when %rd3 has another value."""
+    text = with_clamps(f"{ADDRESS} mov.b64 %rd3, %rd4; ld.global.u32 %r5, [%rd11];")
+    (start,) = re.findall(r"add\.s64 %m_\w+, (%\w+), %m_\w+;", text)
+    assert text.index(f"mov.b64 {start}, %rd3;") < text.index("bra STORE")
+
+
+def test_loads_from_two_buffers_through_one_register() -> None:
+    """a[i] - c[i], where %rd3 has the address of ``a`` and then that of ``c``: both are loaded."""
+    arm = f"{ADDRESS} mov.b64 %rd3, %rd4; ld.global.u32 %r5, [%rd11]; add.s64 %rd12, %rd3, %rd10;"
+    text, _, version = clamped(f"{arm} ld.global.u32 %r6, [%rd12]; sub.s32 %r5, %r5, %r6;")
+    assert len(limits(version)) == 1
+    early = text[: text.index("bra STORE")]
+    addresses = re.findall(r"ld\.global\S* \S+, \[([^]]+)\]", early)
+    assert len(set(addresses)) == 4
 
 
 def test_an_unsigned_index_is_not_negative() -> None:
