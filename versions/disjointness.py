@@ -59,7 +59,7 @@ def by_ranges(facts: Facts, pairs: Iterable[Pair]) -> tuple[Condition, ...] | No
                     found[Disjoint(left, right)] = None
     if not any(not each.is_whole for condition in found for each in _ranges(condition)):
         return None
-    used = {each for condition in found for each in _ranges(condition)}
+    used = dict.fromkeys(each for condition in found for each in _ranges(condition))
     needs = [Holds(need) for need in dict.fromkeys(need for each in used for need in sides.needs.get(each, ()))]
     conditions = (*needs, *found)
     expressions = [expression for each in conditions for expression in expressions_of(each)]

@@ -138,9 +138,10 @@ def checks_of(access: Access, node: Node[Any], options: Options) -> tuple[Checks
 def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, int], options: Options) -> Checks:
     if access.boundary.kind == "undefined":
         return Checks(False, False)
-    centre, size = access.centres[axis], access.image.size[axis]
-    before = reach[0] - centre(start)
-    after = centre(start + count - 1) + reach[1] - (size - 1)
+    # Plain integers: a sum of sizes makes a text, which nobody reads here.
+    centre, size = access.centres[axis], int(access.image.size[axis])
+    before = reach[0] - centre(int(start))
+    after = centre(int(start) + int(count) - 1) + reach[1] - (size - 1)
     step = reach_of_one_step(access.boundary, size)
     far = before > step or after > step or (options.loops and access.boundary.kind == "repeat")
     return Checks(before > 0, after > 0, far)

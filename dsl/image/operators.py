@@ -7,6 +7,7 @@ Refuses, with `DslError` at the user's line: what `operator_body` refuses, and c
 
 from __future__ import annotations
 
+import ast
 import inspect
 import linecache
 from collections.abc import Callable, Mapping, Sequence
@@ -227,13 +228,10 @@ class Node(Image[T]):
         super().__init__(operator.name, pixel or operator.body.result, space.width, space.height)
         self.operator = operator
         self.arguments = arguments
+        #: The arguments that are images.
+        self.accesses = tuple(each for each in arguments if isinstance(each, Access))
         self.space = space
         self.place = place
-
-    @property
-    def accesses(self) -> tuple[Access, ...]:
-        """The arguments that are images."""
-        return tuple(each for each in self.arguments if isinstance(each, Access))
 
 
 class Scratch(Image[Any]):
@@ -278,6 +276,12 @@ class Operator(Generic[T]):
                 "a local operator has a Window parameter; without one it is @point", self.source.tree
             )
         return made
+
+    @cached_property
+    def reads_coordinates(self) -> bool:
+        """Whether the value depends on the coordinates of the pixel."""
+        body = self.body
+        return any(isinstance(each, ast.Name) and each.id in (body.x, body.y) for each in ast.walk(body.tree))
 
     def __call__(self, *arguments: Any, space: IterationSpace | None = None) -> Image[T]:
         """The image that the operator makes. Arguments are images, accessors and numbers. ``space`` are the pixels that

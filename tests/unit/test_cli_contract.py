@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from contract_modules import SUM_PTX, sum_contract
+from contract_versions import HEAD
 from ptxmotion.cli import main
 from ptxmotion.contract import Contract, Holds, KernelContract, LaunchChange, Parameter, Version, parse
 from ptxmotion.contract.wording import kernel_words
@@ -162,3 +166,62 @@ def test_a_changed_launch_in_words() -> None:
         "     with 4 * n bytes of shared memory",
     ]
     assert Contract("0" * 64, {"sum": kernel}).producer == ""
+
+
+#: ``c[i * m + j] += a[i * m + k] * b[k * n + j]``. The ranges of the accesses need several conditions.
+PRODUCT = (
+    HEAD
+    + """
+.visible .entry two(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n, .param .u32 m)
+{
+    .reg .pred %p, %q;
+    .reg .b32 %r<16>;
+    .reg .f32 %f<4>;
+    .reg .b64 %rd<16>;
+    ld.param.u64 %rd1, [a];
+    ld.param.u64 %rd2, [b];
+    ld.param.u64 %rd3, [c];
+    ld.param.u32 %r1, [n];
+    ld.param.u32 %r9, [m];
+    mov.u32 %r2, %tid.x;
+    mov.u32 %r8, %ctaid.x;
+    setp.ge.s32 %p, %r2, %r1;
+    @%p bra END;
+    mad.lo.s32 %r3, %r8, %r9, %r2;
+    mul.wide.s32 %rd4, %r3, 4;
+    add.s64 %rd5, %rd3, %rd4;
+    mov.u32 %r4, 0;
+    setp.ge.s32 %p, %r4, %r9;
+    @%p bra END;
+LOOP:
+    mad.lo.s32 %r5, %r8, %r9, %r4;
+    mul.wide.s32 %rd6, %r5, 4;
+    add.s64 %rd7, %rd1, %rd6;
+    mad.lo.s32 %r6, %r4, %r1, %r2;
+    mul.wide.s32 %rd8, %r6, 4;
+    add.s64 %rd9, %rd2, %rd8;
+    ld.global.f32 %f1, [%rd7];
+    ld.global.f32 %f2, [%rd9];
+    ld.global.f32 %f3, [%rd5];
+    fma.rn.f32 %f3, %f1, %f2, %f3;
+    st.global.f32 [%rd5], %f3;
+    add.s32 %r4, %r4, 1;
+    setp.lt.s32 %q, %r4, %r9;
+    @%q bra LOOP;
+END:
+    ret;
+}
+"""
+)
+
+
+def test_the_order_of_conditions_does_not_depend_on_hashes(tmp_path: Path) -> None:
+    source, contract = tmp_path / "product.ptx", tmp_path / "contract.json"
+    source.write_text(PRODUCT)
+    command = [sys.executable, "-m", "ptxmotion", "opt", "--no-config", "-O3", "--gate=off", f"--contract={contract}"]
+    texts: set[str] = set()
+    for seed in ("1", "2", "4"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run([*command, str(source), "-o", str(tmp_path / "out.ptx")], env=environment, check=True)
+        texts.add(contract.read_text())
+    assert len(texts) == 1 and "holds" in texts.pop()

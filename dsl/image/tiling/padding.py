@@ -12,7 +12,6 @@ at the place for which that one is exchanged.
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,7 +61,7 @@ class Reads:
 
 def _pointwise(node: Node[Any], group: Group, options: Options, tiles: frozenset[Node[Any]]) -> set[Node[Any]] | None:
     """The tiles that an inline operator reads at its own place. None if it reads anything else."""
-    if _uses_coordinates(node) or not node.accesses:
+    if node.operator.reads_coordinates or not node.accesses:
         return None
     found: set[Node[Any]] = set()
     for access in node.accesses:
@@ -84,8 +83,3 @@ def _size(image: Image[Any]) -> tuple[str, str]:
 def _moved(access: Access, node: Node[Any]) -> tuple[int, int]:
     x, y = access.centres
     return x.offset + int(node.space.x0), y.offset + int(node.space.y0)
-
-
-def _uses_coordinates(node: Node[Any]) -> bool:
-    body = node.operator.body
-    return any(isinstance(each, ast.Name) and each.id in (body.x, body.y) for each in ast.walk(body.tree))
