@@ -76,7 +76,7 @@ def _compare(earlier: str, machine: Machine, found: BenchmarkResult, thresholds:
     try:
         before = read(earlier)
     except (OSError, ValueError) as error:
-        pytest.fail(f"--kernel-baseline: {error}", pytrace=False)
+        raise pytest.fail.Exception(f"--kernel-baseline: {error}", pytrace=False) from None
     former = before.benchmark(found.fullname)
     if former is None:
         warnings.warn(f"{earlier} does not have {found.fullname}", stacklevel=2)

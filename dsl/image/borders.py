@@ -14,6 +14,7 @@ Partitioning, listing 1; `numpy.pad`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import copysign
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..errors import DslError
@@ -28,10 +29,10 @@ if TYPE_CHECKING:
 __all__ = ["MAP_NAMES", "Boundary", "Checks", "index_map", "reach_of_one_step"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Boundary:
     """What is read outside of an image. ``value`` is the pixel of a constant boundary: a number, or one number for each
-    component."""
+    component. Boundaries are equal if they read the same bits: the constants 0.0 and -0.0 differ."""
 
     kind: str
     value: float | tuple[float, ...] = 0
@@ -60,6 +61,17 @@ class Boundary:
     def is_index_map(self) -> bool:
         """Whether a pixel outside is a pixel of the image."""
         return self.kind not in ("constant", "undefined")
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        return self.kind, self.value, *(copysign(1, value) for value in values)
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Boundary) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
     def __str__(self) -> str:
         return f"constant({self.value})" if self.kind == "constant" else self.kind.upper()

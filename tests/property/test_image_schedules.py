@@ -36,6 +36,8 @@ BOUNDARIES = (
     *(Boundary.CLAMP, Boundary.CLAMP, Boundary.MIRROR, Boundary.REFLECT, Boundary.REPEAT),
     *(Boundary.constant(3), Boundary.UNDEFINED),
 )
+#: Constants that are equal in comparisons and differ in their bits.
+ZEROS = (Boundary.constant(0.0), Boundary.constant(-0.0))
 PIXELS = {"i32": (types.I32, i32), "f32": (types.F32, f32), "u8": (types.U8, u8)}
 
 
@@ -64,7 +66,14 @@ def check(seed: int) -> None:
             message = f"seed {seed}\n{graph}\n{plan}"
             made = results(Compiled(lower_plan(plan, options, "plan"), nvcc), arrays, message)
             for got, wanted in zip(made, expected, strict=True):
-                assert np.array_equal(got, wanted, equal_nan=got.dtype.kind == "f"), message
+                assert same_bits(got, wanted), message
+
+
+def same_bits(got: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    """Whether two results are equal, also in the signs of zeros."""
+    is_float = got.dtype.kind == "f"
+    equal = np.array_equal(got, wanted, equal_nan=is_float)
+    return equal and (not is_float or np.array_equal(np.signbit(got) & (got == 0), np.signbit(wanted) & (wanted == 0)))
 
 
 def results(compiled: Compiled, arrays: list[NDArray[Any]], message: str) -> list[NDArray[Any]]:
@@ -106,7 +115,7 @@ def local(rng: random.Random, number: int, word: str, image: Image[Any]) -> Imag
     kind = "f32" if word == "f32" else "i32"
     lines = [
         f"def local{number}(src: Window[{word}]) -> {word}:",
-        f"    total: {kind} = 0",
+        f"    total: {kind} = {'-0.0' if word == 'f32' else '0'}",
         f"    for dy in range({-up}, {down + 1}):",
         f"        for dx in range({-left}, {right + 1}):",
         f"            total = total * {rng.choice([3, 5])} + src[dx, dy]",
@@ -114,7 +123,7 @@ def local(rng: random.Random, number: int, word: str, image: Image[Any]) -> Imag
     ]
     names = {"Window": Window, "i32": i32, word: PIXELS[word][1]}
     operator = operator_from_text("\n".join(lines) + "\n", names, domain)
-    boundary = rng.choice(BOUNDARIES)
+    boundary = rng.choice([*BOUNDARIES, *(ZEROS if word == "f32" else ())])
     offset = (0, 0)
     if boundary is Boundary.UNDEFINED:
         # A window of one pixel reads nothing outside.

@@ -128,3 +128,25 @@ def test_padded_tiles_give_the_bits_of_naive_kernels(
     backend = EmulatorBackend()
     made = Compiled(lower_plan(plan, Options(), "plan"), nvcc)(image, backend=backend)
     assert backend.findings == [] and np.array_equal(made, expected)
+
+
+@local((3, 3))
+def corner(src: Window[f32]) -> f32:
+    return src[-1, -1]
+
+
+def test_a_tile_is_not_padded_with_a_zero_of_another_sign() -> None:
+    """Two readers of one tile: 0.0 is outside for the first, -0.0 for the second."""
+
+    @pipeline
+    def zeros(src: Image[f32]) -> tuple[Image[f32], Image[f32]]:
+        inner = squared(src)
+        return corner(Accessor(inner, Boundary.constant(0.0))), corner(Accessor(inner, Boundary.constant(-0.0)))
+
+    graph, nvcc = zeros.graph(40, 6), compiler()
+    plan = Plan(graph, (Group(graph, graph.nodes, frozenset(graph.nodes[:1]), (32, 2), (1, 3)),))
+    image = np.ones((6, 40), np.float32)
+    expected = Compiled(lower(graph, "naive", Options()), nvcc)(image, backend=EmulatorBackend())
+    made = Compiled(lower_plan(plan, Options(), "plan"), nvcc)(image, backend=EmulatorBackend())
+    for got, wanted in zip(made, expected, strict=True):
+        assert np.array_equal(got.view(np.uint32), wanted.view(np.uint32))

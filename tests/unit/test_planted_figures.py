@@ -171,6 +171,7 @@ def test_a_regression_since_the_baseline_fails_in_pytest(tmp_path: Path) -> None
     assert accepted.returncode == 0, accepted.stdout
     missing = run_pytest(tmp_path, "--benchmark-disable", f"--kernel-baseline={tmp_path / 'none.json'}")
     assert missing.returncode == 1 and "--kernel-baseline: " in missing.stdout and "none.json" in missing.stdout
+    assert "another exception" not in missing.stdout
     baseline.write_text(baseline.read_text().replace("mine/scale", "mine/else"))
     unknown = run_pytest(tmp_path, *options)
     assert unknown.returncode == 0 and "does not have mine/scale" in unknown.stdout

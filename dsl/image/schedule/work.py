@@ -31,8 +31,8 @@ _BASE_REGISTERS = 20
 
 #: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
-#: Further instructions of a load whose index is checked, and of a read of a tile whose index is exchanged.
-_CHECK, _EXCHANGE = 4.0, 4.0
+#: Further instructions of a load whose index is checked, or of a read of a tile whose index is exchanged.
+_CHECK = 4.0
 
 #: Further instructions of a thread, of a strip, of a pixel of a tile, of one that is checked, and of a pixel that a
 #: padded tile may get from another place.
@@ -83,9 +83,8 @@ class Work:
     ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
     the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
     block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
-    where loops over its pixels are unrolled, and ``serial`` those that one thread executes, the slowest one if it is at
-    an edge of the image. ``resident`` are the blocks that a multiprocessor holds, and ``occupancy`` their share of its
-    warps.
+    where loops over its pixels are unrolled. ``resident`` are the blocks that a multiprocessor holds, and ``occupancy``
+    their share of its warps.
 
     ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
     share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
@@ -112,7 +111,6 @@ class Work:
     resident: int
     occupancy: float
     code: float
-    serial: float
     instructions: float
     at_edges: float
     edges: float
@@ -439,7 +437,6 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         resident=resident,
         occupancy=found.share if found is not None else 1.0,
         code=code,
-        serial=at_edges,
         instructions=instructions,
         at_edges=at_edges,
         edges=edges,
@@ -454,7 +451,7 @@ def _of_global(group: Group) -> Work:
     """The work of a global operator: the bytes of the images that it reads."""
     moved = _bytes({access.image for node in group.nodes for access in node.accesses})
     counts = dict.fromkeys(("alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "transactions"), 0.0)
-    more = ("code", "serial", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
+    more = ("code", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
     rest = dict.fromkeys(more, 0.0)
     return Work(
         pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
