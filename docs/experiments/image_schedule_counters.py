@@ -24,6 +24,7 @@ from image_schedule_programs import PROGRAMS
 from ptxmotion.dsl.image import Options
 from ptxmotion.dsl.image.groups import plan_from_json
 from ptxmotion.dsl.image.schedule.work import SECTOR, Members, Work, work_of
+from ptxmotion.python_child import child_environment
 
 SASS = "smsp__sass_inst_executed_op"
 #: By our name: a counter of ncu that is added up over the kernels of an arm.
@@ -84,7 +85,7 @@ def profiled(command: list[str], ncu: str, seconds: float) -> tuple[list[list[di
         print("this version of ncu does not know", *missing, flush=True)
     options = ["--csv", "--page", "raw", "--clock-control", "none", "--cache-control", "none", "--print-units", "base"]
     full = [ncu, *options, "--metrics", ",".join(kept), *command]
-    made = subprocess.run(full, capture_output=True, text=True, timeout=seconds)
+    made = subprocess.run(full, capture_output=True, text=True, timeout=seconds, env=child_environment())
     lines = made.stdout.splitlines()
     named = [line.removeprefix("arm ") for line in lines if line.startswith("arm ")]
     first = next((at for at, line in enumerate(lines) if line.startswith('"ID"')), None)
@@ -147,7 +148,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="the time for ncu")
     chosen = parser.parse_args()
     script = str(Path(__file__).with_name("image_schedule_peers.py"))
-    command = [sys.executable, script, "once", str(chosen.folder), "--programs", *chosen.programs]
+    command = [sys.executable, "-P", script, "once", str(chosen.folder), "--programs", *chosen.programs]
     command += ["--sizes", str(chosen.size), *(["--peers", str(chosen.peers)] if chosen.peers else [])]
     command += ["--arms", *chosen.arms] if chosen.arms else []
     arms, named = profiled(command, chosen.ncu, chosen.seconds)

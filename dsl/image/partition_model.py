@@ -57,6 +57,7 @@ __all__ = [
     "estimate",
     "isp_model",
     "lowerings_of",
+    "node_launch",
     "shrunk",
     "unchecked",
 ]
@@ -262,6 +263,11 @@ def lowerings_of(node: Node[Any], options: Options) -> list[str]:
     if checks_edges(node, options):
         found += ["isp", *(["isp_warp"] if has_warps(options) else [])]
     return [*found, *(["isp_rows"] if _has_body(node, options, ROWS) else [])]
+
+
+def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
+    """The launch of a node by one of these lowerings. ``name`` names its kernel."""
+    return _NODE_LOWERINGS[lowering](node, name, options)
 
 
 def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:

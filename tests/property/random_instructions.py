@@ -179,7 +179,6 @@ LEFT_OUT_WITH_EFFECTS: dict[str, str] = {
         ["texture_fetch", "texture_query", "surface_load", "surface_store"],
         "need a texture or surface, which the launcher makes",
     ),
-    "control_trap": "ends the launch",
     "sync_activemask": "depends on the schedule",
 }
 
