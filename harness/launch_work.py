@@ -102,7 +102,7 @@ class LaunchWork:
         """Do nothing: the data is here, and there is no reference."""
 
     def run(self, backend: Any, modules: Mapping[str, str], seed: int, /) -> dict[str, Any]:
-        """Allocate and write all buffers, then launch. There are no outputs beside the buffers."""
+        """Allocate and write all buffers, then launch. The results are in the buffers only."""
         loaded = backend.load(modules[self.module])
         prepared: list[tuple[Snapshot, list[Any]]] = []
         for each in self.launches:

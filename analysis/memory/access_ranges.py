@@ -50,8 +50,7 @@ _WIDEST = 1 << 31
 @dataclass(frozen=True, slots=True)
 class AccessRange:
     """The bytes from ``start`` up to, not including, ``stop`` relative to parameter number ``pointer``. ``needs`` are
-    the
-    conditions of the launch under which that is right. ``factor`` divides the distance of each address from the
+    the conditions of the launch under which that is right. ``factor`` divides the distance of each address from the
     pointer."""
 
     pointer: int

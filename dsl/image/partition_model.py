@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 
-#: Two estimates that differ by less than this share are not told apart, and the naive kernel is taken.
+#: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
 UNCERTAIN = 0.03
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5

@@ -21,10 +21,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...cost import SCHEDULERS
+from .fusion.machine import H200
 
 __all__ = ["CLOCK", "MULTIPROCESSORS", "Work", "seconds"]
 
-MULTIPROCESSORS = 132
+MULTIPROCESSORS = H200.multiprocessors
 #: Cycles in a second.
 CLOCK = 1.98e9
 #: Seconds of a kernel of a CUDA graph besides everything else, and of the start of a block.

@@ -148,7 +148,7 @@ class _Writer:
         self.lines.append(f"{behind}:")
 
     def extended(self, behind: str) -> str:
-        """The index that a load has extended, or a sum with it, maybe below a comparison of it with 0."""
+        """The index that a load has extended to 64 bits, or its sum with a number. A comparison with 0 may precede."""
         rng = self.rng
         if rng.random() < 0.7:
             below = self.made("t", f"setp.le.s64 {{}}, %wide_number, {rng.choice([-1, -1, 0, -2])}")

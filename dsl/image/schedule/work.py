@@ -348,7 +348,7 @@ class Members:
                 taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
                 is_checked = edge and any(checks_of(access, node, self.options))
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
-                # What of the node's pixels reads the image far, at an exchanged index, and together with others.
+                # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
                 below = distant if window is not None else count
                 single = 0.0 if window is None else apart + together if is_exchanged else apart
                 if image not in inside:

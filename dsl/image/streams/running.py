@@ -88,7 +88,7 @@ class PlanRun:
         return self._graph
 
     def close(self) -> None:
-        """Free the memory. Nothing of it must be running."""
+        """Wait until all launches have ended, and free the memory."""
         self.backend.synchronize()
         if self._graph is not None:
             self._graph.close()
