@@ -223,7 +223,7 @@ class Divergence:
         self._why: dict[int, _Cause] = {}
         self._branch_cause: dict[int, _Cause] = {}
         self._steps: dict[int, int] = {}
-        self._bits = ValueBits(ssa, self._sources, self._seen)
+        self._bits = ValueBits(ssa, self._sources)
         # Nodes are φs and instructions. A node's reads are values, in the order of `Instr.uses`.
         self._instr: list[Instr | None] = []
         self._block: list[int] = []
@@ -255,7 +255,6 @@ class Divergence:
         self._drain()
         while self._test_joins():
             pass
-        self._bits.drop_solver()
 
     def _build(self, part: BranchSlice | None) -> None:
         """Make the nodes; if ``part`` is given, only those in it."""
@@ -435,7 +434,9 @@ class Divergence:
         is_source = cause.text and not any(type(operand) is Special for operand in instr.operands)
         precise = None
         if not (is_source or self._is_lost(instr, cause) or is_may_definition(instr)):
-            precise = self._bits.precise(instr, self._block[node])
+            block = self._block[node]
+            varying = {value: self._seen(value, block) for value in self._reads[node]}
+            precise = self._bits.precise(instr, varying)
         for value in self._writes[node]:
             bits = self._bits.mask(value) if precise is None else precise.varying & self._bits.mask(value)
             if bits & ~self.varying[value]:

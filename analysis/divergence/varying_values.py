@@ -3,13 +3,13 @@
 Computes: for an instruction whose operation is in `varying_bits`, the bits of its result from the bits of its operands;
 for a value, the bits that are constant in every execution, from a few definitions before it.
 
-Requires: the SSA view; ``seen(value, block)``: the varying bits of a value where a block reads it, by the present state
-of the solver in `divergence`. Guarantees: the known bits do not depend on ``seen``, so they are memoized.
+Requires: the SSA view. The varying bits of what an instruction reads are an argument. Guarantees: the known bits do not
+depend on them, so they are memoized.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 from ...ptx import Imm, Instr, Not, Operand, Pair, Reg, Special, Sym
 from ...ptx.operations import Operation
@@ -29,36 +29,27 @@ _MOST_ARGUMENTS = 4
 _NOTHING = Bits(0)
 
 
-def _unavailable(value: int, block: int) -> int:
-    raise AssertionError("varying bits are available during the solution only")
-
-
 class ValueBits:
     """Bits of the values of ``ssa``."""
 
-    def __init__(self, ssa: Ssa, sources: Sources, seen: Callable[[int, int], int]) -> None:
+    def __init__(self, ssa: Ssa, sources: Sources) -> None:
         self.ssa = ssa
         self._sources = sources
-        self._seen = seen
         #: By SSA value: the result of `known`.
         self._known: dict[int, Bits] = {}
         #: By (text of the literal, width in bits): its bits.
         self._constants: dict[tuple[str, int], Bits] = {}
-
-    def drop_solver(self) -> None:
-        """Drop ``seen``, because after the solution only `known` and `mask` are used. This ends the reference cycle
-        between the solver and this object."""
-        self._seen = _unavailable
 
     def mask(self, value: int) -> int:
         """All bits of the register of ``value``."""
         reg = self.ssa.reg[value]
         return (1 << reg.type.bits * reg.lanes) - 1
 
-    def precise(self, instr: Instr, block: int, depth: int = _MOST_DEPTH + 1) -> Bits | None:
-        """The bits of the result of ``instr`` in ``block``; ``None`` if there is no rule for single bits.
+    def precise(self, instr: Instr, varying: Mapping[int, int] | None, depth: int = _MOST_DEPTH + 1) -> Bits | None:
+        """The bits of the result of ``instr``; ``None`` if there is no rule for single bits.
 
-        With ``block`` = -1 no bit varies, and only the known bits matter.
+        ``varying`` has the varying bits of each value that the instruction reads. With ``None`` no bit varies, and only
+        the known bits matter.
         """
         form = instr.form
         operation = OPERATIONS.get(form.operation)
@@ -75,28 +66,30 @@ class ValueBits:
             return None
         operands: list[Bits] = []
         for operand, width in zip(instr.operands[1:], widths[1:], strict=False):
-            bits = self._operand(instr, operand, width, block, depth)
+            bits = self._operand(instr, operand, width, varying, depth)
             if bits is None:
                 return None
             operands.append(bits)
         return operation(form, operands)
 
-    def _operand(self, instr: Instr, operand: Operand, width: int, block: int, depth: int) -> Bits | None:
+    def _operand(
+        self, instr: Instr, operand: Operand, width: int, varying: Mapping[int, int] | None, depth: int
+    ) -> Bits | None:
         if isinstance(operand, Reg):
             # A conversion may read the lower part of a wider register.
             if operand.lanes != 1 or not 0 < width <= operand.type.bits:
                 return None
             value = self.ssa.read(instr, operand)
             constant_bits = self.known(value, depth - 1)
-            varying = self._seen(value, block) if block >= 0 else 0
-            return Bits(varying & ~(constant_bits.zero | constant_bits.one), constant_bits.zero, constant_bits.one)
+            bits = 0 if varying is None else varying[value]
+            return Bits(bits & ~(constant_bits.zero | constant_bits.one), constant_bits.zero, constant_bits.one)
         if isinstance(operand, Imm):
             return self._literal(operand.text, width)
         if isinstance(operand, Special):
             bits = self._sources.special(operand)
-            return bits if block >= 0 else Bits(0, bits.zero, bits.one)
+            return Bits(0, bits.zero, bits.one) if varying is None else bits
         if isinstance(operand, Not):
-            bits = self._operand(instr, operand.operand, width, block, depth)
+            bits = self._operand(instr, operand.operand, width, varying, depth)
             return Bits(bits.varying, bits.one, bits.zero) if bits is not None else None
         return Bits(0) if isinstance(operand, Sym) else None
 
@@ -146,5 +139,5 @@ class ValueBits:
             return Bits(0, self.mask(value) & ~((1 << scalar.bits) - 1))
         if len(instr.defs()) != 1:
             return _NOTHING
-        bits = self.precise(instr, -1, depth)
+        bits = self.precise(instr, None, depth)
         return Bits(0, bits.zero, bits.one) if bits is not None else _NOTHING

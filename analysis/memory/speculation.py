@@ -194,7 +194,7 @@ class Bounds:
     def __init__(self, facts: Facts) -> None:
         self.values: Values = facts.values
         sources = Sources(facts.kernel, facts.shape, are_lanes_together=False)
-        self._bits = ValueBits(self.values.ssa, sources, lambda value, block: 0)
+        self._bits = ValueBits(self.values.ssa, sources)
         self._sources = sources
         self._value_of: dict[int, int] | None = None
 

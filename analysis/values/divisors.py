@@ -49,7 +49,7 @@ class Divisors(ValueBits):
     0."""
 
     def __init__(self, facts: Facts, promise: Promise) -> None:
-        super().__init__(facts.values.ssa, Sources(facts.kernel, facts.shape, are_lanes_together=False), _no_lane)
+        super().__init__(facts.values.ssa, Sources(facts.kernel, facts.shape, are_lanes_together=False))
         self._facts = facts
         self._promise = promise
         self._numbers = facts.values.number
@@ -103,13 +103,8 @@ class Divisors(ValueBits):
         param = parameter_of(instr)
         if param is not None:
             return _lowest_zeros(self._promise.alignment(self._facts.kernel.name, param.name))
-        bits = self.precise(instr, -1, 1)
+        bits = self.precise(instr, None, 1)
         return 0 if bits is None else min(_lowest_zeros(~bits.zero & self.mask(value)), self._zeros[value])
-
-
-def _no_lane(value: int, block: int) -> int:
-    """No bit varies between lanes: only known bits matter."""
-    return 0
 
 
 def _lowest_zeros(number: int) -> int:
