@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 __all__ = [
     "ARCHITECTURES",
     "DEFAULT_TARGET",
+    "H200_CLOCK",
+    "H200_MULTIPROCESSORS",
     "LATENCY",
     "MAX_REGISTERS",
     "MAX_THREADS",
@@ -50,6 +52,11 @@ PARTITIONS = 4
 #: The oldest target that ptxas 13.0 assembles for, and the target where neither a GPU nor an option gives another.
 OLDEST = 75
 DEFAULT_TARGET = "sm_90a"
+
+#: Multiprocessors of an NVIDIA H200, and their cycles in a second. Estimates and the emulator use the numbers of this
+#: GPU where nothing else is known of the machine.
+H200_MULTIPROCESSORS = 132
+H200_CLOCK = 1.98e9
 
 #: Cycles until a result is available, rounded, by class of machine instruction (`toolchain.machine_ops`). Global
 #: memory as on a miss of both caches, local memory as on a hit. Other classes: `OTHER_LATENCY`.

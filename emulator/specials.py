@@ -1,8 +1,8 @@
 """The values of special registers in a cohort. PTX ISA 9.0, chapter 10.
 
-Guarantees: `%clock` and `%globaltimer` increase with the segments that have run; `%smid` distributes blocks over 132
-multiprocessors; every block is a cluster of its own. Refuses: `%pm…`, `%envreg…` and registers that have no meaning
-without a driver, with ``None``.
+Guarantees: `%clock` and `%globaltimer` increase with the segments that have run; `%smid` distributes blocks over the
+multiprocessors of an H200; every block is a cluster of its own. Refuses: `%pm…`, `%envreg…` and registers that have no
+meaning without a driver, with ``None``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..arch import H200_MULTIPROCESSORS
+
 if TYPE_CHECKING:
     from .cohort import Cohort
 
@@ -20,7 +22,6 @@ __all__ = ["special"]
 
 Array: TypeAlias = npt.NDArray[Any]
 
-PROCESSORS = 132
 _AXES = {"x": 0, "y": 1, "z": 2}
 
 
@@ -48,8 +49,8 @@ _PLAIN: dict[str, Callable[[Cohort], Array]] = {
     "%laneid": lambda c: c.column("lane"),
     "%warpid": lambda c: c.column("warpid"),
     "%nwarpid": lambda c: _one(64),
-    "%smid": lambda c: c.block_number() % np.uint32(PROCESSORS),
-    "%nsmid": lambda c: _one(PROCESSORS),
+    "%smid": lambda c: c.block_number() % np.uint32(H200_MULTIPROCESSORS),
+    "%nsmid": lambda c: _one(H200_MULTIPROCESSORS),
     "%gridid": lambda c: _one(c.batch.launch_number, np.uint64),
     "%cluster_ctarank": lambda c: _one(0),
     "%cluster_nctarank": lambda c: _one(1),

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arch import H200_MULTIPROCESSORS
 from ..contract import Extent, KernelContract, TunedMachine
 from ..emulator.launch import Emulator, EmulatorModule, LaunchResult
 from ..emulator.memory import AddressSpace, MemoryObject
@@ -37,7 +38,7 @@ class EmulatedDevice:
 
     name = "emulator"
 
-    def __init__(self, *, multiprocessors: int = 132, warps: int = 64, gpu: str = "") -> None:
+    def __init__(self, *, multiprocessors: int = H200_MULTIPROCESSORS, warps: int = 64, gpu: str = "") -> None:
         self.multiprocessors, self.warps = multiprocessors, warps
         self.machine = TunedMachine(gpu, multiprocessors)
         self.last_result: LaunchResult | None = None

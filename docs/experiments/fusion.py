@@ -7,7 +7,7 @@ finding of the emulator that the program as written does not have is an error. E
 not (``--benefit``: only those that are beneficial by the costs of an H200). The figures of the thesis for its program
 of that name are printed beside them; its inputs are different, so reductions can be compared and counts cannot.
 `together` are the launches that KFCM leaves if blocks may wait for each other in cooperative launches
-(``--multiprocessors``, 132 by default). Refused pairs are listed with the reason.
+(``--multiprocessors``, by default those of an H200). Refused pairs are listed with the reason.
 
 With ``--races`` each pair that is refused as grid-wide is fused nevertheless, alone, and run; the findings of the
 emulator and the outputs that differ are printed. If a pair cannot be built, because its blocks have different shapes,
@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from ptxmotion.arch import H200_MULTIPROCESSORS
 
 #: Table 5.2: launches for O3, KF_trad, KFCM; table 5.1: speedups of KF_trad and KFCM over O3.
 THESIS: dict[str, tuple[int, int, int, float, float]] = {
@@ -205,7 +207,9 @@ def main() -> int:
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--size", choices=("tiny", "small"), default="tiny")
     parser.add_argument("--benefit", action="store_true", help="make only fusions that an H200's costs call useful")
-    parser.add_argument("--multiprocessors", type=int, default=132, help="of the GPU that the fused programs are for")
+    parser.add_argument(
+        "--multiprocessors", type=int, default=H200_MULTIPROCESSORS, help="of the GPU that the fused programs are for"
+    )
     parser.add_argument("--races", action="store_true", help="fuse what is refused as grid-wide, and see")
     parser.add_argument("--json", type=Path, help="write the figures there")
     options = parser.parse_args()

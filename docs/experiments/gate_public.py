@@ -35,13 +35,13 @@ from pathlib import Path
 from unittest.mock import patch
 
 from ptxmotion import cost
+from ptxmotion.arch import H200_MULTIPROCESSORS
 from ptxmotion.contract.conditions import warps_per_scheduler
 from ptxmotion.cost import Figures, is_better, preferred_warps
 from ptxmotion.toolchain.occupancy import occupancy
 
 #: The GPU of the table: an H200.
 _SM = 90
-_MULTIPROCESSORS = 132
 
 #: A difference of time that counts.
 EFFECT = 0.01
@@ -66,7 +66,7 @@ class Launch:
         """Warps of the launch that a scheduler has at a time, if the kernel has these figures."""
         held = occupancy(_SM, self.threads, figures.registers, self.shared)
         blocks = held.blocks if held is not None else 1
-        return warps_per_scheduler((self.blocks, 1, 1), (self.threads, 1, 1), _MULTIPROCESSORS, max(blocks, 1))
+        return warps_per_scheduler((self.blocks, 1, 1), (self.threads, 1, 1), H200_MULTIPROCESSORS, max(blocks, 1))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ptxmotion.arch import H200_MULTIPROCESSORS
 from ptxmotion.dsl import types as t
 from ptxmotion.dsl.image import global_operators
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer
@@ -64,7 +65,7 @@ def shape(threads: int, words: int) -> Generator[None]:
     names = ("BLOCK", "UNROLL", "MOST_RESIDENT", "MOST_BLOCKS")
     before = {name: getattr(global_operators, name) for name in names}
     resident = 2048 // threads
-    for name, value in zip(names, (threads, words, resident, 132 * resident), strict=True):
+    for name, value in zip(names, (threads, words, resident, H200_MULTIPROCESSORS * resident), strict=True):
         setattr(global_operators, name, value)
     try:
         yield

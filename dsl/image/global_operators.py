@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, cast
 
+from ...arch import H200_MULTIPROCESSORS
 from .. import types as t
 from ..errors import DslError
 from ..functions import DeviceFunction, GeneratedFunction, Signature, signature_of
@@ -55,9 +56,9 @@ UNROLL = 4
 FEW = 8
 #: The blocks that a multiprocessor holds at the same time.
 MOST_RESIDENT = 8
-#: The most blocks of a launch: those that 132 multiprocessors hold. The number does not depend on the machine, because
+#: The most blocks of a launch: those that an H200 holds. The number does not depend on the machine, because
 #: the order in which values are combined depends on it.
-MOST_BLOCKS = 132 * MOST_RESIDENT
+MOST_BLOCKS = H200_MULTIPROCESSORS * MOST_RESIDENT
 #: The first architecture that finds the extremum of a warp by one instruction.
 WARP_EXTREMA = 80
 #: Bytes of the widest load.

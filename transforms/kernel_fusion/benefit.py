@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 
 from ...analysis.effects import memory_space
+from ...arch import H200_MULTIPROCESSORS
 from ...ptx import Effect
 from .kernel_code import KernelCode
 from .launch_site import Extents, Fusibility, LaunchSite
@@ -51,7 +52,7 @@ class MachineCosts:
     grid_block: float = 2.5e-9
     block: float = 6e-10
     bandwidth: float = 4.1e12
-    multiprocessors: int = 132
+    multiprocessors: int = H200_MULTIPROCESSORS
     threads: int = 2048  #: threads per multiprocessor
 
     @property

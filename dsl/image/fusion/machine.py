@@ -15,13 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ....arch import H200_CLOCK, H200_MULTIPROCESSORS
 from ....cache import cache_folder
 from ...errors import DslError
 
 __all__ = ["FITTED", "H200", "Machine", "machine_here", "multiprocessors_here", "weights_path"]
 
-#: The bandwidth of a copy in the memory of an H200, in bytes per second, and its multiprocessors.
-_COPY, _MULTIPROCESSORS = 4.1e12, 132
+#: The bandwidth of a copy in the memory of an H200, in bytes per second.
+_COPY = 4.1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Machine:
     """A GPU. Times are in seconds.
 
     ``node``: a kernel of a CUDA graph that does nothing. ``launch``: a launch in a stream, by the host. ``event``: an
-    edge of a graph between two branches. ``branch``: the begin of a further branch. ``block``: the start of a block.
+    edge of a graph between two branches. ``branch``: the begin of a further branch. ``block``: what each
+    block adds to the time of the bytes. It is fitted together with the other numbers. So it is not the time
+    between the starts of two blocks (`partition_time.BLOCK`, measured alone): other terms contain a part of that.
     ``instruction``: one instruction of a thread that runs alone; ``edge_instruction``: one of those that a thread at an
     edge executes besides. ``latency``: what a thread waits for the loads of a strip of a tile, or for those of its
     results.
@@ -54,10 +57,10 @@ class Machine:
     memory: float = 2.8e12
     l2: float = 6.0e12
     l2_bytes: float = 36.4e6
-    #: 128 lanes of each multiprocessor at 1.98 GHz, of which 97 % are reached.
-    instructions_per_second: float = 0.97 * 128 * 1.98e9 * _MULTIPROCESSORS
+    #: 128 lanes of each multiprocessor, of which 97 % are reached.
+    instructions_per_second: float = 0.97 * 128 * H200_CLOCK * H200_MULTIPROCESSORS
     #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 67 % are reached.
-    accesses_per_second: float = 0.67 * 32 * 1.98e9 * _MULTIPROCESSORS
+    accesses_per_second: float = 0.67 * 32 * H200_CLOCK * H200_MULTIPROCESSORS
     l1: float = 140e3
     loops: int = 8
     many_loops: float = 5.5
@@ -65,7 +68,7 @@ class Machine:
     fetched: float = 11200
     occupancy: float = 0.21
     overlap: float = 2.7
-    multiprocessors: int = _MULTIPROCESSORS
+    multiprocessors: int = H200_MULTIPROCESSORS
 
     def kept(self, count: float) -> float:
         """The share of bytes that stay in the L2 cache while this many are moved. Between once and twice the size of
@@ -87,7 +90,7 @@ class Machine:
             if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
                 raise ValueError(f"{name} is {value!r}")
             values[name] = value
-        share = values["multiprocessors"] / _MULTIPROCESSORS
+        share = values["multiprocessors"] / H200_MULTIPROCESSORS
         return Machine(
             name=str(costs.get("machine", "a GPU")),
             node=values["graph_node"],
@@ -131,7 +134,7 @@ def multiprocessors_here() -> int:
     try:
         driver = require_driver()
     except MachineMissing:
-        return H200.multiprocessors
+        return H200_MULTIPROCESSORS
     kind = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
     return int(call_driver(driver, "cuDeviceGetAttribute", kind, call_driver(driver, "cuDeviceGet", 0)))
 
