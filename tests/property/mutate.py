@@ -9,7 +9,7 @@ import random
 import re
 from collections.abc import Callable, Sequence
 
-__all__ = ["mutate"]
+__all__ = ["change_token", "mutate"]
 
 _TOKEN = re.compile(r"[%.\w$]+|\s+|.", re.DOTALL)
 _NUMBER = re.compile(r"\b(?:0[xX][0-9A-Fa-f]+|0[fFdD][0-9A-Fa-f]+|\d+)\b")
@@ -85,12 +85,8 @@ def _lines(text: str, rng: random.Random, others: Sequence[str]) -> str:
     return "\n".join(lines)
 
 
-def _tokens(text: str, rng: random.Random, others: Sequence[str]) -> str:
-    """Delete, repeat or swap tokens in a part of a line."""
-    start, end = _span(text, rng, 200)
-    tokens = _TOKEN.findall(text[start:end])
-    if not tokens:
-        return text
+def change_token(tokens: list[str], rng: random.Random) -> None:
+    """Delete or repeat a token, or swap two."""
     at, other = rng.randrange(len(tokens)), rng.randrange(len(tokens))
     action = rng.randrange(3)
     if action == 0:
@@ -99,6 +95,15 @@ def _tokens(text: str, rng: random.Random, others: Sequence[str]) -> str:
         tokens.insert(other, tokens[at])
     else:
         tokens[at], tokens[other] = tokens[other], tokens[at]
+
+
+def _tokens(text: str, rng: random.Random, others: Sequence[str]) -> str:
+    """Delete, repeat or swap tokens in a part of a line."""
+    start, end = _span(text, rng, 200)
+    tokens = _TOKEN.findall(text[start:end])
+    if not tokens:
+        return text
+    change_token(tokens, rng)
     return text[:start] + "".join(tokens) + text[end:]
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from random_comparisons import respelled
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["RandomFunctions", "random_functions"]
 
 _CLASSES = ("b32", "b32", "b32", "b64", "f32", "pred")
-_PREFIXES = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 _THREADS = 32
 _WORDS = 32  #: The largest number of words that a thread stores.
 _DEEPEST = 3
@@ -135,7 +135,7 @@ class _Body(Writer):
         return f".visible .entry fuzz(.param .u64 in, .param .u64 out)\n{self.braced()}"
 
     def braced(self) -> str:
-        declared = [f"\t.reg .{name} {_PREFIXES[name]}<{count}>;" for name, count in self.counts.items() if count]
+        declared = self.declarations()
         if self.vector_count:
             declared.append(f"\t.reg .v2 .b32 %v<{self.vector_count}>;")
         return "\n".join(["{", *declared, *self.lines, "}\n"])
@@ -187,10 +187,10 @@ class _Body(Writer):
             choice = rng.random()
             part = rng.randrange(1, max(2, budget // 2 + 1))
             if choice < 0.12 and budget > 3 and depth < _DEEPEST:
-                self.branch(part, depth + 1)
+                self.branch(partial(self.inside, part, depth + 1), self.leave)
                 budget -= part
             elif choice < 0.2 and budget > 3 and depth < _DEEPEST:
-                self.loop(part, depth + 1)
+                self.loop(partial(self.inside, part, depth + 1), may_skip=True)
                 budget -= part
             elif choice < 0.26:
                 self.emit(f"@{self.predicate()} ret")
@@ -202,32 +202,8 @@ class _Body(Writer):
                 self.compute()
             budget -= 1
 
-    def branch(self, budget: int, depth: int) -> None:
-        other, join = self.label(), self.label()
-        has_else = self.rng.random() < 0.5
-        self.emit(f"@{self.predicate()} bra {other if has_else else join}")
-        self.inside(budget, depth)
-        if has_else:
-            self.emit(self.rng.choice([f"bra {join}", f"bra.uni {join}", "ret"]))
-            self.place(other)
-            self.inside(budget, depth)
-        self.place(join)
-
-    def loop(self, budget: int, depth: int) -> None:
-        bound = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 3", is_fixed=True)
-        counter = self.fresh("b32")
-        self.emit(f"mov.b32 {counter}, 0")
-        again = self.fresh("pred")
-        head, end = self.label(), self.label()
-        if self.rng.random() < 0.5:
-            self.emit(f"setp.eq.u32 {again}, {bound}, 0")
-            self.emit(f"@{again} bra {end}")
-        self.place(head)
-        self.inside(budget, depth)
-        self.emit(f"add.u32 {counter}, {counter}, 1")
-        self.emit(f"setp.lt.u32 {again}, {counter}, {bound}")
-        self.emit(f"@{again} bra {head}")
-        self.place(end)
+    def leave(self, join: str) -> str:
+        return self.rng.choice([f"bra {join}", f"bra.uni {join}", "ret"])
 
     def inside(self, budget: int, depth: int) -> None:
         vectors = list(self.vectors)

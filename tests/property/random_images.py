@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from random_writer import Writer
@@ -27,7 +28,6 @@ THREADS = 32
 #: Rows of a surface, and words that a thread stores.
 ROWS = WORDS = 4
 _DEEPEST = 3
-_PREFIXES = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 _HEAD = """\
 .version 8.8
 .target sm_90
@@ -90,8 +90,7 @@ class _Images(Writer):
         for offset in range(0, 4 * WORDS, 4):
             self.emit(f"st.global.u32 [{out}+{offset}], {self.value('b32')}")
         self.emit("ret")
-        declared = [f"\t.reg .{name} {_PREFIXES[name]}<{count}>;" for name, count in self.counts.items() if count]
-        return _HEAD + "\n".join(["{", *declared, *self.lines, "}\n"])
+        return _HEAD + "\n".join(["{", *self.declarations(), *self.lines, "}\n"])
 
     # --- statements ----------------------------------------------------------------------------------------------
 
@@ -101,10 +100,10 @@ class _Images(Writer):
             choice = rng.random()
             part = rng.randrange(1, max(2, budget // 2 + 1))
             if choice < 0.12 and budget > 3 and depth < _DEEPEST:
-                self.branch(part, depth + 1)
+                self.branch(partial(self.inside, part, depth + 1))
                 budget -= part
             elif choice < 0.22 and budget > 3 and depth < _DEEPEST:
-                self.loop(part, depth + 1)
+                self.loop(partial(self.inside, part, depth + 1), may_skip=False)
                 budget -= part
             elif choice < 0.6:
                 rng.choice([self.fetch, self.fetch, self.load, self.load, self.store, self.query])()
@@ -117,28 +116,6 @@ class _Images(Writer):
         with self.scope():
             self.statements(budget, depth)
         self.reads = reads
-
-    def branch(self, budget: int, depth: int) -> None:
-        other, join = self.label(), self.label()
-        has_else = self.rng.random() < 0.5
-        self.emit(f"@{self.predicate()} bra {other if has_else else join}")
-        self.inside(budget, depth)
-        if has_else:
-            self.emit(f"bra {join}")
-            self.place(other)
-            self.inside(budget, depth)
-        self.place(join)
-
-    def loop(self, budget: int, depth: int) -> None:
-        bound = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 3", is_fixed=True)
-        counter, again = self.fresh("b32"), self.fresh("pred")
-        head = self.label()
-        self.emit(f"mov.b32 {counter}, 0")
-        self.place(head)
-        self.inside(budget, depth)
-        self.emit(f"add.u32 {counter}, {counter}, 1")
-        self.emit(f"setp.lt.u32 {again}, {counter}, {bound}")
-        self.emit(f"@{again} bra {head}")
 
     # --- images --------------------------------------------------------------------------------------------------
 

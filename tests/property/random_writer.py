@@ -7,7 +7,7 @@ after it.
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -78,7 +78,6 @@ class Writer:
     # --- text ----------------------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        registers = [f"\t.reg .{name} {_PREFIX[name]}<{count}>;" for name, count in self.counts.items() if count]
         size = "" if self.is_dynamic else str(4 * self.block)
         exchange = f".shared .align 16 .b8 exchange[{size}];"
         return "\n".join(
@@ -89,13 +88,17 @@ class Writer:
                 "\t.param .u32 k0, .param .u32 k1, .param .f32 x)",
                 f".maxntid {self.block}, 1, 1",
                 "{",
-                *registers,
+                *self.declarations(),
                 f"\t.shared .align 16 .b8 own[{16 * self.block}];",
                 "\t.local .align 16 .b8 depot[32];",
                 *self.lines,
                 "}\n",
             ]
         )
+
+    def declarations(self) -> list[str]:
+        """The lines that declare the registers."""
+        return [f"\t.reg .{name} {_PREFIX[name]}<{count}>;" for name, count in self.counts.items() if count]
 
     def emit(self, text: str) -> None:
         self.lines.append(f"\t{text};")
@@ -152,6 +155,38 @@ class Writer:
         for template, sources in inner.expressions[len(outer.expressions) :]:
             if all(source.lstrip("!")[0] != "%" or _register_in(source) in visible for source in sources):
                 outer.expressions.append((template, sources))
+
+    # --- control flow --------------------------------------------------------------------------------------------
+
+    def branch(self, side: Callable[[], None], leave: Callable[[str], str] = "bra {}".format) -> None:
+        """A branch with ``side`` on one side, or on both. ``leave`` gives for a label the last instruction of the first
+        side, if there are two."""
+        other, join = self.label(), self.label()
+        has_else = self.rng.random() < 0.5
+        self.emit(f"@{self.predicate()} bra {other if has_else else join}")
+        side()
+        if has_else:
+            self.emit(leave(join))
+            self.place(other)
+            side()
+        self.place(join)
+
+    def loop(self, body: Callable[[], None], *, may_skip: bool) -> None:
+        """A loop with 1 to 3 iterations, or with ``may_skip`` sometimes none."""
+        bound = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 3", is_fixed=True)
+        counter, again = self.fresh("b32"), self.fresh("pred")
+        head, end = self.label(), self.label()
+        self.emit(f"mov.b32 {counter}, 0")
+        if may_skip and self.rng.random() < 0.5:
+            self.emit(f"setp.eq.u32 {again}, {bound}, 0")
+            self.emit(f"@{again} bra {end}")
+        self.place(head)
+        body()
+        self.emit(f"add.u32 {counter}, {counter}, 1")
+        self.emit(f"setp.lt.u32 {again}, {counter}, {bound}")
+        self.emit(f"@{again} bra {head}")
+        if may_skip:
+            self.place(end)
 
     # --- arithmetic ----------------------------------------------------------------------------------------------
 

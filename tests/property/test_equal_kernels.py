@@ -5,7 +5,6 @@ The programs are the PTX files of `tests/ptx` and random programs.
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ FILES = sorted((Path(__file__).parents[1] / "ptx").rglob("*.ptx"))
 
 #: Random programs without --fuzz-n.
 FIXED = 24
+SHARE = 4
 SIZES = (5, 20, 35, 60)
 
 _WORD = re.compile(r"(?<![\w$%.])[A-Za-z_$][\w$]*")
@@ -81,19 +81,14 @@ def test_doubled_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check(text, "O3", monkeypatch)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "number" in metafunc.fixturenames:
-        metafunc.parametrize("number", range(int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED))
-
-
-def test_doubled_random_programs(number: int, monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config) -> None:
-    seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else number
-    program = random_kernel(seed, SIZES[seed % len(SIZES)])
-    text = doubled(rewritten(program.ptx, seed) if seed % 2 else program.ptx, "a.ptx")
-    assert text is not None
-    given, again = parse(text).entries
-    for kernel in (given, again):
-        flatten_scopes(kernel)
-    has_labelled = any(isinstance(each, Directive) and each.label is not None for each in _all(given))
-    assert (Correspondence.of(given, again) is None) == has_labelled
-    check(text, "O3" if seed % 3 else "lcm:min_cost=0,ssrqp", monkeypatch)
+def test_doubled_random_programs(seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in seeds:
+        program = random_kernel(seed, SIZES[seed % len(SIZES)])
+        text = doubled(rewritten(program.ptx, seed) if seed % 2 else program.ptx, "a.ptx")
+        assert text is not None
+        given, again = parse(text).entries
+        for kernel in (given, again):
+            flatten_scopes(kernel)
+        has_labelled = any(isinstance(each, Directive) and each.label is not None for each in _all(given))
+        assert (Correspondence.of(given, again) is None) == has_labelled
+        check(text, "O3" if seed % 3 else "lcm:min_cost=0,ssrqp", monkeypatch)

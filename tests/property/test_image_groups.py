@@ -27,15 +27,9 @@ SHARE = 2
 MOST_COPIES = 60
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
-    metafunc.parametrize("share", range(max(1, count // SHARE)))
-
-
 @pytest.mark.fuzz
-def test_groups_compute_what_numpy_computes(share: int, pytestconfig: pytest.Config) -> None:
-    for number in range(SHARE):
-        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else share * SHARE + number
+def test_groups_compute_what_numpy_computes(seeds: list[int]) -> None:
+    for seed in seeds:
         check(seed)
 
 

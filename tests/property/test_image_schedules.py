@@ -41,15 +41,9 @@ ZEROS = (Boundary.constant(0.0), Boundary.constant(-0.0))
 PIXELS = {"i32": (types.I32, i32), "f32": (types.F32, f32), "u8": (types.U8, u8)}
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
-    metafunc.parametrize("share", range(max(1, count // SHARE)))
-
-
 @pytest.mark.fuzz
-def test_schedules_compute_what_naive_kernels_compute(share: int, pytestconfig: pytest.Config) -> None:
-    for number in range(SHARE):
-        seed = random.randrange(1 << 40) if pytestconfig.getoption("--fuzz-n") else share * SHARE + number
+def test_schedules_compute_what_naive_kernels_compute(seeds: list[int]) -> None:
+    for seed in seeds:
         check(seed)
 
 

@@ -26,17 +26,10 @@ FIXED = 6
 SHARE = 2
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share_of_cases" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0) or FIXED
-        metafunc.parametrize("share_of_cases", range(max(1, count // SHARE)))
-
-
 @pytest.mark.fuzz
-def test_plans_compute_the_same_in_every_order(share_of_cases: int, pytestconfig: pytest.Config) -> None:
-    for number in range(SHARE):
-        is_random = pytestconfig.getoption("--fuzz-n")
-        check(random.randrange(1 << 40) if is_random else share_of_cases * SHARE + number)
+def test_plans_compute_the_same_in_every_order(seeds: list[int]) -> None:
+    for seed in seeds:
+        check(seed)
 
 
 def check(seed: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import time
 from collections import Counter
@@ -36,17 +35,6 @@ SHARE = 20
 FIXED = 120
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "share" in metafunc.fixturenames:
-        count = int(metafunc.config.getoption("--fuzz-n") or 0)
-        metafunc.parametrize("share", range(max(count, FIXED) // SHARE))
-
-
-def seeds(share: int, config: pytest.Config) -> list[int]:
-    first = random.randrange(1 << 30) if config.getoption("--fuzz-n") else share * SHARE
-    return list(range(first, first + SHARE))
-
-
 def ladder_of(seed: int) -> Ladder:
     stencil = random_stencil(seed)
     launch = Launch("k", stencil.grid, stencil.block, 0, stencil.arguments)
@@ -54,8 +42,8 @@ def ladder_of(seed: int) -> Ladder:
 
 
 @pytest.mark.fuzz
-def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_a_stencil_computes_the_same(seeds: list[int]) -> None:
+    for seed in seeds:
         ladder = ladder_of(seed)
         assert ladder.is_sound, (seed, ladder.before[0].fault, ladder.before[0].details[:2])
         passes = LISTS[seed % len(LISTS)].replace("O1", "lcm,dce,emptyblocks")
@@ -63,8 +51,8 @@ def test_a_stencil_computes_the_same(share: int, pytestconfig: pytest.Config) ->
 
 
 @pytest.mark.fuzz
-def test_checks_of_coordinates_have_the_same_outcomes(share: int, pytestconfig: pytest.Config) -> None:
-    for seed in seeds(share, pytestconfig):
+def test_checks_of_coordinates_have_the_same_outcomes(seeds: list[int]) -> None:
+    for seed in seeds:
         checks = random_border_checks(seed)
         passes = CHECK_LISTS[seed % len(CHECK_LISTS)].replace("O1", "lcm,dce,emptyblocks")
         started = time.perf_counter()

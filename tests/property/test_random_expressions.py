@@ -9,6 +9,7 @@ from io import BytesIO
 import numpy as np
 import pytest
 from elftools.elf.elffile import ELFFile
+from mutate import change_token
 from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import PtxError, parse, print_module
 from ptxmotion.ptx.constants import ConstantError, constant_literal
@@ -128,15 +129,7 @@ def test_no_token_is_lost(pytestconfig: pytest.Config) -> None:
     for _ in range(count):
         place = rng.choice(_PLACES)
         tokens = _TOKEN.findall(drawn(rng, 2))
-        at = rng.randrange(len(tokens))
-        other = rng.randrange(len(tokens))
-        action = rng.randrange(3)
-        if action == 0:
-            del tokens[at]
-        elif action == 1:
-            tokens.insert(other, tokens[at])
-        else:
-            tokens[at], tokens[other] = tokens[other], tokens[at]
+        change_token(tokens, rng)
         text = " ".join(tokens)
         try:
             module = parse(f"{_HEAD}{place.replace('{}', text).replace('{{', '{').replace('}}', '}')}\n}}\n")
