@@ -42,6 +42,9 @@ op = Op
 #: A row whose result is a number, never an address.
 number = partial(Op, pointers=_P.NUMBER)
 texture = partial(Op, operation=_O.TEXTURE)
+atomic = partial(
+    Op, operation=_O.ATOMIC, touches=_T.ADDRESS, effects=_R | _W | _TRAP | _ORD, divergence="source", cost=40
+)
 
 INTEGER: list[Op] = [
     op("add.type d, a, b", "int_add", _O.SUM, _P.SUM, types=_I16 + _IX2, commutes=True),
@@ -315,33 +318,9 @@ MEMORY: list[Op] = [
         effects=_R | _W | _TRAP | _ASYNC | _ORD,
         cost=8,
     ),
-    op(
-        "atom{.sem}{.scope}{.space}.cas{.hint}.type d, [a], b, c{, e:b64}",
-        "memory_atom_cas",
-        _O.ATOMIC,
-        touches=_T.ADDRESS,
-        effects=_R | _W | _TRAP | _ORD,
-        divergence="source",
-        cost=40,
-    ),
-    op(
-        "atom{.sem}{.scope}{.space}.exch{.hint}{.vec}.type d*, [a], b*{, c:b64}",
-        "memory_atom",
-        _O.ATOMIC,
-        touches=_T.ADDRESS,
-        effects=_R | _W | _TRAP | _ORD,
-        divergence="source",
-        cost=40,
-    ),
-    op(
-        "atom{.sem}{.scope}{.space}.atomop{.noftz}{.hint}{.vec}.type d*, [a], b*{, c:b64}",
-        "memory_atom",
-        _O.ATOMIC,
-        touches=_T.ADDRESS,
-        effects=_R | _W | _TRAP | _ORD,
-        divergence="source",
-        cost=40,
-    ),
+    atomic("atom{.sem}{.scope}{.space}.cas{.hint}.type d, [a], b, c{, e:b64}", "memory_atom_cas"),
+    atomic("atom{.sem}{.scope}{.space}.exch{.hint}{.vec}.type d*, [a], b*{, c:b64}", "memory_atom"),
+    atomic("atom{.sem}{.scope}{.space}.atomop{.noftz}{.hint}{.vec}.type d*, [a], b*{, c:b64}", "memory_atom"),
     op(
         "red{.sem}{.scope}{.space}.atomop{.noftz}{.hint}{.vec}.type [a], b*{, c:b64}",
         "memory_red",

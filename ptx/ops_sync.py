@@ -19,40 +19,17 @@ _FENCED = Effect.FENCED
 _SYNC = _BAR | _LANE | _ORD
 
 op = Op
+barrier = partial(Op, operation=_O.BARRIER, effects=_SYNC, cost=20)
 barrier_object = partial(Op, operation=_O.BARRIER_OBJECT, touches=_T.BARRIER_OBJECT, effects=_FENCED)
 
 SYNC: list[Op] = [
-    op(
-        "bar{.cta}.red.popc{.aligned}.u32 d:u32, a:u32{, b:u32}, c:pred",
-        "sync_bar_red_popc",
-        _O.BARRIER,
-        effects=_SYNC,
-        cost=20,
-    ),
-    op(
-        "bar{.cta}.red.bool{.aligned}.pred p:pred, a:u32{, b:u32}, c:pred",
-        "sync_bar_red",
-        _O.BARRIER,
-        effects=_SYNC,
-        cost=20,
-    ),
-    op("bar{.cta}.(sync|arrive) a:u32{, b:u32}", "sync_bar", _O.BARRIER, effects=_SYNC, cost=20),
+    barrier("bar{.cta}.red.popc{.aligned}.u32 d:u32, a:u32{, b:u32}, c:pred", "sync_bar_red_popc"),
+    barrier("bar{.cta}.red.bool{.aligned}.pred p:pred, a:u32{, b:u32}, c:pred", "sync_bar_red"),
+    barrier("bar{.cta}.(sync|arrive) a:u32{, b:u32}", "sync_bar"),
     op("bar.warp.sync a:b32", "sync_warp", _O.WARP_BARRIER, effects=_SYNC, cost=2),
-    op(
-        "barrier{.cta}.red.popc{.aligned}.u32 d:u32, a:u32{, b:u32}, c:pred",
-        "sync_bar_red_popc",
-        _O.BARRIER,
-        effects=_SYNC,
-        cost=20,
-    ),
-    op(
-        "barrier{.cta}.red.bool{.aligned}.pred p:pred, a:u32{, b:u32}, c:pred",
-        "sync_bar_red",
-        _O.BARRIER,
-        effects=_SYNC,
-        cost=20,
-    ),
-    op("barrier{.cta}.(sync|arrive){.aligned} a:u32{, b:u32}", "sync_bar", _O.BARRIER, effects=_SYNC, cost=20),
+    barrier("barrier{.cta}.red.popc{.aligned}.u32 d:u32, a:u32{, b:u32}, c:pred", "sync_bar_red_popc"),
+    barrier("barrier{.cta}.red.bool{.aligned}.pred p:pred, a:u32{, b:u32}, c:pred", "sync_bar_red"),
+    barrier("barrier{.cta}.(sync|arrive){.aligned} a:u32{, b:u32}", "sync_bar"),
     op("barrier.cluster{.*}", operation=_O.CLUSTER_BARRIER, effects=_SYNC, cost=40),
     op("membar{.proxy}{.*}", "sync_fence", _O.FENCE, effects=_BAR | _ORD, cost=20, splits="always"),
     op("fence{.*}", "sync_fence", _O.FENCE, effects=_BAR | _ORD, cost=20, splits="always"),
