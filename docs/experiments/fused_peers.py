@@ -14,7 +14,6 @@ import argparse
 import importlib
 import random
 import statistics
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -22,13 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent))
-import image_fusion as own
+from image_arms import RUNS, Run, compiled
+from image_fusion import PIPELINES
 from ptxmotion.dsl.image import Options, lower
 from ptxmotion.harness.cuda import CudaBackend
 
-ROUNDS, RUNS = 11, 10
+ROUNDS = 11
 
 
 def sobel_of(shift: Callable[[int, int], Any], root: Any) -> Any:
@@ -168,7 +166,7 @@ def main() -> None:
     start = time.monotonic()
     backend = CudaBackend()
     sizes = [int(each) for each in chosen.sizes.split(",")]
-    ptx: dict[str, str] = {}
+    cubins: dict[str, bytes] = {}
     rows: list[tuple[str, int, dict[str, Callable[[], float]]]] = []
     for size in sizes:
         for name, program in torch_programs().items():
@@ -176,7 +174,7 @@ def main() -> None:
                 print(f"{name} {size}: no time", flush=True)
                 continue
             try:
-                rows.append((name, size, prepared(backend, ptx, name, program, size)))
+                rows.append((name, size, prepared(backend, cubins, name, program, size)))
                 print(f"{name} {size}: ready after {time.monotonic() - start:.1f} s", flush=True)
             except Exception:
                 print(f"{name} {size}: failed\n{traceback.format_exc(limit=6)}", flush=True)
@@ -198,34 +196,34 @@ def main() -> None:
 
 
 def prepared(
-    backend: CudaBackend, ptx: dict[str, str], name: str, program: Callable[[Any], Any], size: int
+    backend: CudaBackend, cubins: dict[str, bytes], name: str, program: Callable[[Any], Any], size: int
 ) -> dict[str, Callable[[], float]]:
     """By arm: what runs it and gives the seconds of one run. Raises `AssertionError` if results differ."""
     torch: Any = importlib.import_module("torch")
 
-    graph = {each.name: each for each in own.PIPELINES}[name].graph(size, size)
+    graph = {each.name: each for each in PIPELINES}[name].graph(size, size)
     arms = {word: lower(graph, word, Options()) for word in ("naive", "fused")}
-    own.compiled(arms, ptx)
+    compiled(arms, cubins)
     image = np.random.default_rng(size).random((size, size), np.float32)
     source = backend.allocate(image.nbytes)
     backend.write(source, image.reshape(-1))
-    runs = {word: own.Run(backend, arm, ptx, source) for word, arm in arms.items()}
-    expected = np.frombuffer(runs["naive"].result(), np.float32).reshape(size, size)
-    assert runs["fused"].result() == runs["naive"].result(), name
+    runs = {word: Run(backend, arm, cubins, [source]) for word, arm in arms.items()}
+    expected = np.frombuffer(runs["naive"].results()[0], np.float32).reshape(size, size)
+    assert runs["fused"].results() == runs["naive"].results(), name
     made: dict[str, Callable[[], float]] = {word: run.seconds for word, run in runs.items()}
 
     given = torch.from_numpy(image).cuda()
-    compiled = torch.compile(program, dynamic=False)
+    by_compiler = torch.compile(program, dynamic=False)
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
-        result: Any = compiled(given)
+        result: Any = by_compiler(given)
         for _ in range(2):
-            result = compiled(given)
+            result = by_compiler(given)
         recorded = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(recorded, stream=side):
             for _ in range(RUNS):
-                result = compiled(given)
+                result = by_compiler(given)
     recorded.replay()
     torch.cuda.synchronize()
     assert np.allclose(result.cpu().numpy(), expected, rtol=1e-3, atol=1e-3), "torch differs"

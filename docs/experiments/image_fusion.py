@@ -12,49 +12,32 @@ times. Results of all arms must be the same bits.
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from collections.abc import Iterator
+from math import isnan
+from typing import Any
 
-import numpy as np
+from image_arms import compiled, timed
+from image_tiles import chain, product
 from ptxmotion.dsl import f32, sqrt
-from ptxmotion.dsl.image import Accessor, Boundary, Image, Options, Window, local, lower, pipeline, point
-from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Options, lower, pipeline, point
 from ptxmotion.dsl.image.fusion.cost import Machine, cost_of
 from ptxmotion.dsl.image.fusion.planning import plan_by_model
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
 from ptxmotion.dsl.image.lowered import Lowered
-from ptxmotion.dsl.kernel import PythonKernel
-from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
+from ptxmotion.harness.cuda import CudaBackend
 from ptxmotion.suites.image.gaussian import blurred3, blurred5
 from ptxmotion.suites.image.sobel import across, down, magnitude
 
-ROUNDS, RUNS = 15, 10
+ROUNDS = 15
 CLAMP = Boundary.CLAMP
-
-
-@local((3, 3))
-def mean_of_nine(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dy in range(-1, 2):
-        for dx in range(-1, 2):
-            total += src[dx, dy]
-    return total * 0.11111111
 
 
 @point
 def square(a: f32) -> f32:
     return a * a
-
-
-@point
-def product(a: f32, b: f32) -> f32:
-    return a * b
 
 
 @point
@@ -123,13 +106,6 @@ def enhance(src: Image[f32]) -> Image[f32]:
     return contrast(gamma(blurred5(Accessor(src, Boundary.MIRROR))))
 
 
-@pipeline
-def chain(src: Image[f32]) -> Image[f32]:
-    for _ in range(5):
-        src = mean_of_nine(Accessor(src, CLAMP))
-    return src
-
-
 PIPELINES: tuple[Any, ...] = (sobel, harris, unsharp, shi_tomasi, enhance, chain)
 SHAPES = (((32, 8), (1, 1)), ((32, 8), (1, 4)), ((32, 4), (1, 4)), ((32, 16), (1, 2)), ((64, 4), (1, 4)))
 
@@ -161,87 +137,6 @@ def arms_of(graph: Graph, *, shapes: bool) -> tuple[dict[str, Lowered], dict[str
     return made, estimates
 
 
-def compiled(arms: dict[str, Lowered], ptx: dict[str, str]) -> None:
-    """Compile kernels. ``ptx`` maps CUDA C++ to PTX."""
-    kernels = {
-        kernel.cuda: kernel for arm in arms.values() for kernel in arm.kernels.values() if kernel.cuda not in ptx
-    }
-    nvcc = compiler()
-    compile_one: Callable[[PythonKernel[...]], str] = lambda kernel: kernel.ptx(nvcc)  # noqa: E731
-    with ThreadPoolExecutor(12) as pool:
-        ptx.update(zip(kernels, pool.map(compile_one, kernels.values()), strict=True))
-
-
-class Run:
-    """An arm on the GPU: its buffers and a graph of `RUNS` runs."""
-
-    def __init__(self, backend: CudaBackend, arm: Lowered, ptx: dict[str, str], source: CudaBuffer) -> None:
-        self.backend, self.arm = backend, arm
-        self.memory: dict[Any, CudaBuffer] = {arm.graph.inputs[0]: source}
-        for image in (*arm.buffers, *arm.graph.outputs):
-            self.memory[image] = backend.allocate(4 * int(image.width) * int(image.height))
-        self.modules: list[CudaModule] = []
-        calls: list[Callable[[], object]] = []
-        for launch in arm.launches:
-            self.modules.append(backend.load(ptx[launch.kernel.cuda]))
-            kernel = self.modules[-1].kernel(launch.kernel.name)
-            values = [
-                self.memory[a.value] if isinstance(a.value, Image) else np.int32(cast("int", a.value))
-                for a in launch.arguments
-            ]
-            (x, y), (threads_x, threads_y) = launch.grid, launch.block
-            packed = backend.pack(kernel, values)
-            calls.append(backend.launch_call(kernel, (int(x), int(y), 1), (threads_x, threads_y, 1), 0, packed))
-
-        def body() -> None:
-            for _ in range(RUNS):
-                for call in calls:
-                    call()
-
-        body()
-        backend.synchronize()
-        self.graph = backend.graph(body)
-
-    def result(self) -> bytes:
-        (image,) = self.arm.graph.outputs
-        return self.backend.read(
-            self.memory[image], np.dtype(np.float32), int(image.width) * int(image.height)
-        ).tobytes()
-
-    def seconds(self) -> float:
-        return self.backend.seconds_of_graph(self.graph) / RUNS
-
-    def free(self, source: CudaBuffer) -> None:
-        self.backend.destroy_graph(self.graph)
-        for buffer in self.memory.values():
-            if buffer is not source:
-                self.backend.free(buffer)
-
-
-def timed(
-    backend: CudaBackend, name: str, size: int, arms: dict[str, Lowered], ptx: dict[str, str]
-) -> dict[str, float]:
-    """The median of each arm in microseconds. Raises `AssertionError` if results differ."""
-    image = np.random.default_rng(size).random(size * size, np.float32)
-    source = backend.allocate(image.nbytes)
-    backend.write(source, image)
-    runs = {word: Run(backend, arm, ptx, source) for word, arm in arms.items()}
-    expected = runs["naive"].result()
-    for word, run in runs.items():
-        assert run.result() == expected, f"{name} {size}: {word} differs from naive"
-    times: dict[str, list[float]] = {word: [] for word in runs}
-    order = random.Random(size)
-    for number in range(ROUNDS + 2):
-        for word in order.sample(sorted(runs), len(runs)):
-            seconds = runs[word].seconds()
-            if number >= 2:
-                times[word].append(seconds)
-    for run in runs.values():
-        run.free(source)
-    backend.free(source)
-    return {word: statistics.median(each) * 1e6 for word, each in times.items()}
-
-
 def main() -> None:
     """Print a row for each pipeline and size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -251,7 +146,7 @@ def main() -> None:
     parser.add_argument("--most", type=int, default=4096, help="the largest width and height")
     parser.add_argument("--shapes", action="store_true", help="also groups of all operators in several shapes")
     chosen = parser.parse_args()
-    start, ptx = time.monotonic(), dict[str, str]()
+    start, cubins = time.monotonic(), dict[str, bytes]()
     backend = None if chosen.build else CudaBackend()
     print(
         f"{'pipeline':10} {'size':>5} {'naive':>8} {'isp':>8} {'fused':>8} {'estimate':>8} {'naive/fused':>11}",
@@ -263,11 +158,12 @@ def main() -> None:
                 continue
             graph = each.graph(size, size)
             arms, estimates = arms_of(graph, shapes=chosen.shapes)
-            compiled(arms, ptx)
+            compiled(arms, cubins)
             if backend is None:
                 print(f"{arms['fused']}\n  estimate {estimates['fused']:.2f} us", flush=True)
                 continue
-            times = timed(backend, each.name, size, arms, ptx)
+            times = timed(backend, graph, arms, cubins, ROUNDS)
+            assert not any(map(isnan, times.values())), f"{each.name} {size}: results differ: {times}"
             columns = " ".join(f"{times[word]:8.2f}" for word in ("naive", "isp", "fused"))
             gain = times["naive"] / times["fused"]
             print(f"{each.name:10} {size:5} {columns} {estimates['fused']:8.2f} {gain:11.3f}", flush=True)

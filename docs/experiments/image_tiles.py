@@ -14,31 +14,27 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
+from image_arms import compiled, timed
 from ptxmotion.dsl import exp, f32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Options, Window, local, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
-from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.image.schedule.auto import candidates
 from ptxmotion.dsl.image.schedule.shapes import shapes
 from ptxmotion.dsl.image.schedule.timing import Timer
 from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members
-from ptxmotion.dsl.kernel import PythonKernel
-from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, CudaModule
-from ptxmotion.toolchain.cubin_cache import assemble_kept
+from ptxmotion.harness.cuda import CudaBackend
 
-ROUNDS, RUNS = 7, 10
+ROUNDS = 7
 CLAMP = Boundary.CLAMP
 ACROSS = Mask(np.array([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], np.float32) / 12, skip_zeros=True)
 DOWN = Mask(ACROSS.array.T, skip_zeros=True)
@@ -197,93 +193,6 @@ def plans_of(graph: Graph, count: int) -> Iterator[tuple[str, Plan]]:
             yield f"{kind} {block_x}x{block_y} {x}x{y}{part} {tiled}", Plan(graph, (group,))
 
 
-def compiled(arms: Sequence[Lowered], cubins: dict[str, bytes], threads: int) -> None:
-    """Compile kernels. ``cubins`` maps CUDA C++ to machine code."""
-    kernels = {kernel.cuda: kernel for arm in arms for kernel in arm.kernels.values() if kernel.cuda not in cubins}
-    nvcc = compiler()
-
-    def compile_one(kernel: PythonKernel[...]) -> bytes:
-        return assemble_kept(kernel.ptx(nvcc), nvcc.arch).cubin
-
-    with ThreadPoolExecutor(threads) as pool:
-        cubins.update(zip(kernels, pool.map(compile_one, kernels.values()), strict=True))
-
-
-class Run:
-    """A lowered pipeline on the GPU: its buffers and a graph of `RUNS` runs."""
-
-    def __init__(
-        self, backend: CudaBackend, arm: Lowered, cubins: dict[str, bytes], sources: Sequence[CudaBuffer]
-    ) -> None:
-        self.backend, self.arm = backend, arm
-        self.memory: dict[Any, CudaBuffer] = dict(zip(arm.graph.inputs, sources, strict=True))
-        self.own = [*arm.buffers, *arm.graph.outputs]
-        for image in self.own:
-            self.memory[image] = backend.allocate(4 * int(image.width) * int(image.height))
-        modules: list[CudaModule] = []
-        calls: list[Callable[[], object]] = []
-        for launch in arm.launches:
-            modules.append(backend.load_cubin(cubins[launch.kernel.cuda]))
-            kernel = modules[-1].kernel(launch.kernel.name)
-            values = [
-                self.memory[a.value] if isinstance(a.value, Image) else np.int32(cast("int", a.value))
-                for a in launch.arguments
-            ]
-            (x, y), (threads_x, threads_y) = launch.grid, launch.block
-            packed = backend.pack(kernel, values)
-            calls.append(backend.launch_call(kernel, (int(x), int(y), 1), (threads_x, threads_y, 1), 0, packed))
-
-        def body() -> None:
-            for _ in range(RUNS):
-                for call in calls:
-                    call()
-
-        self.modules = modules
-        body()
-        backend.synchronize()
-        self.graph = backend.graph(body)
-
-    def results(self) -> list[bytes]:
-        """The bytes of each output."""
-        return [
-            self.backend.read(self.memory[image], np.dtype(np.float32), int(image.width) * int(image.height)).tobytes()
-            for image in self.arm.graph.outputs
-        ]
-
-    def seconds(self) -> float:
-        return self.backend.seconds_of_graph(self.graph) / RUNS
-
-    def free(self) -> None:
-        self.backend.destroy_graph(self.graph)
-        for image in self.own:
-            self.backend.free(self.memory[image])
-
-
-def timed(backend: CudaBackend, graph: Graph, arms: dict[str, Lowered], cubins: dict[str, bytes]) -> dict[str, float]:
-    """The median of each schedule in microseconds. Those whose results are not the bits of ``naive`` get NaN."""
-    rng, sources = np.random.default_rng(int(graph.outputs[0].width)), list[CudaBuffer]()
-    for image in graph.inputs:
-        pixels = rng.random(int(image.width) * int(image.height), np.float32) + np.float32(0.01)
-        sources.append(backend.allocate(pixels.nbytes))
-        backend.write(sources[-1], pixels)
-    runs = {word: Run(backend, arm, cubins, sources) for word, arm in arms.items()}
-    expected = runs["naive"].results()
-    times: dict[str, list[float]] = {
-        word: ([] if run.results() == expected else [float("nan")]) for word, run in runs.items()
-    }
-    order = random.Random(1)
-    for number in range(ROUNDS + 1):
-        for word in order.sample(sorted(runs), len(runs)):
-            seconds = runs[word].seconds()
-            if number:
-                times[word].append(seconds)
-    for run in runs.values():
-        run.free()
-    for buffer in sources:
-        backend.free(buffer)
-    return {word: statistics.median(each) * 1e6 if each[0] == each[0] else each[0] for word, each in times.items()}
-
-
 def main() -> None:
     """Print a line for each program, size and schedule."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -307,7 +216,7 @@ def main() -> None:
             plans |= {each.name: each.plan for each in candidates(graph, Options())}
             arms = {"naive": lower(graph, "naive", Options())}
             arms |= {name: lower_plan(plan, Options(), "schedule") for name, plan in plans.items()}
-            compiled(list(arms.values()), cubins, chosen.threads)
+            compiled(arms, cubins, chosen.threads)
             print(f"{each.name} {size}: {len(arms)} schedules after {time.monotonic() - start:.1f} s", flush=True)
             if backend is None:
                 continue
@@ -316,9 +225,9 @@ def main() -> None:
                 tuned = tune(graph, options, Timer(backend, graph, options, {}), chosen.tune, print)
                 plans["tuned"] = tuned.plan
                 arms["tuned"] = lower_plan(tuned.plan, Options(), "schedule")
-                compiled([arms["tuned"]], cubins, chosen.threads)
+                compiled(arms, cubins, chosen.threads)
                 print(f"  tuned: {tuned.plan}", flush=True)
-            times = timed(backend, graph, arms, cubins)
+            times = timed(backend, graph, arms, cubins, ROUNDS)
             for name in sorted(times, key=times.__getitem__):
                 print(f"  {name:40} {times[name]:8.2f}  {times['naive'] / times[name]:6.3f}", flush=True)
                 if chosen.json:
