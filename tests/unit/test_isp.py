@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ptxmotion import Policy, optimize
+from ptxmotion.analysis.interior.block_bounds import BlockBounds, Needs, Unbounded
 from ptxmotion.analysis.manager import Facts
-from ptxmotion.analysis.values.block_bounds import BlockBounds, Needs, Unbounded
 from ptxmotion.analysis.values.polynomial import Poly, variable
 from ptxmotion.analysis.values.thread_affine import coordinate
 from ptxmotion.ptx import parse, print_module

@@ -18,9 +18,9 @@ import dataclasses
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ...analysis.interior import Interior
+from ...analysis.interior.interior import Interior
+from ...analysis.interior.interior_forms import NOTHING
 from ...analysis.manager import Facts
-from ...analysis.values.interior_forms import NOTHING
 from ...ptx import Block, Directive, Guard, Imm, Instr, Kernel, Label, Operand, Reg, Sym, Variable, substitute
 from ...ptx.decoding import decode, form_of
 from ...ptx.ir import Declaration

@@ -22,16 +22,16 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from ...analysis.interior import Interior, find_edges, find_interior
+from ...analysis.interior.block_bounds import BlockBounds
+from ...analysis.interior.interior import Interior, find_edges, find_interior
 from ...analysis.manager import Facts
-from ...analysis.values.block_bounds import BlockBounds
 from ...ptx import Block, Guard, Kernel
 from ...ptx.builder import Builder
 from ..code_motion.branch_divergence import divergent_blocks
 from ..passes import option
 from ..remarks import Remarks
+from .interior_conditions import InteriorTest
 from .interior_copy import BORDER, InteriorCopy, copy_interior, unsupported
-from .interior_test import InteriorTest
 
 if TYPE_CHECKING:
     from ...ptx import Instr

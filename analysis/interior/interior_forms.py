@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from ...ptx import Instr
 from ..manager import Facts
-from .launch_forms import LaunchForms
-from .polynomial import ZERO, Atom, Poly, centered, constant, variable
+from ..values.launch_forms import LaunchForms
+from ..values.polynomial import ZERO, Atom, Poly, centered, constant, variable
 
 __all__ = ["NOTHING", "Choice", "InteriorForms", "LoopTest", "Outcomes"]
 

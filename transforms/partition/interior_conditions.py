@@ -11,7 +11,7 @@ is false.
 
 from __future__ import annotations
 
-from ...analysis.values.block_bounds import WIDE, BlockBounds, Needs
+from ...analysis.interior.block_bounds import WIDE, BlockBounds, Needs
 from ...analysis.values.polynomial import Atom, Monomial, Poly
 from ...ptx import Block, Kernel, Operand, Reg, Sym
 from ...ptx.builder import Builder, address

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 from ...ptx import Instr, Param, Sym
 from ..manager import Facts
+from ..values.polynomial import Atom, Poly, TooManyTerms, centered, constant, variable
+from ..values.thread_affine import MOST_TURNS, coordinate, range_of
 from .interior_forms import InteriorForms
-from .polynomial import Atom, Poly, TooManyTerms, centered, constant, variable
-from .thread_affine import MOST_TURNS, coordinate, range_of
 
 __all__ = ["WIDE", "BlockBounds", "Needs", "Unbounded", "resolved_atoms"]
 

@@ -22,13 +22,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ..ptx import Instr, Operand, Reg
-from ..ptx.operations import Operation
-from .effects import is_may_definition
-from .manager import Facts
-from .values.block_bounds import BlockBounds, Needs, Unbounded, resolved_atoms
-from .values.interior_forms import NOTHING, Choice, InteriorForms
-from .values.polynomial import Atom, Poly, TooManyTerms, centered, constant
+from ...ptx import Instr, Operand, Reg
+from ...ptx.operations import Operation
+from ..effects import is_may_definition
+from ..manager import Facts
+from ..values.polynomial import Atom, Poly, TooManyTerms, centered, constant
+from .block_bounds import BlockBounds, Needs, Unbounded, resolved_atoms
+from .interior_forms import NOTHING, Choice, InteriorForms
 
 __all__ = ["CHECKS", "Checks", "Decision", "is_candidate"]
 

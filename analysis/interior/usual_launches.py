@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import product
 
-from .polynomial import Atom, Poly
+from ..values.polynomial import Atom, Poly
 
 __all__ = ["is_usual"]
 
@@ -28,8 +28,8 @@ _OTHERS = (1 << 20, 4096, _SMALL)
 def is_usual(conditions: Sequence[Poly]) -> bool:
     """Whether a block of a sample launch fulfils all ``conditions``.
 
-    >>> from .polynomial import variable
-    >>> from .thread_affine import coordinate
+    >>> from ..values.polynomial import variable
+    >>> from ..values.thread_affine import coordinate
     >>> first = variable(coordinate("ctaid", "x")) * variable(coordinate("ntid", "x"))
     >>> is_usual([first - 2]), is_usual([first - (1 << 33)])
     (True, False)

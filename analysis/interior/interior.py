@@ -19,17 +19,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..cost import loop_weight
-from ..ptx import Effect, Instr, Not, Operand, Pair, Reg
-from ..ptx.operations import EXITS, Operation
+from ...cost import loop_weight
+from ...ptx import Effect, Instr, Not, Operand, Pair, Reg
+from ...ptx.operations import EXITS, Operation
+from ..effects import is_may_definition
+from ..graph.cfg import Cfg
+from ..manager import Facts
+from ..values.polynomial import Poly
+from .block_bounds import BlockBounds, Needs, Unbounded
 from .border_checks import Checks, is_candidate
-from .effects import is_may_definition
-from .graph.cfg import Cfg
-from .manager import Facts
-from .values.block_bounds import BlockBounds, Needs, Unbounded
-from .values.interior_forms import Choice, InteriorForms, Outcomes
-from .values.polynomial import Poly
-from .values.usual_launches import is_usual
+from .interior_forms import Choice, InteriorForms, Outcomes
+from .usual_launches import is_usual
 
 __all__ = ["Interior", "find_edges", "find_interior"]
 
