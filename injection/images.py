@@ -132,7 +132,7 @@ def _images_for(device: int, images: Sequence[DeviceImage]) -> tuple[int | None,
 
 
 def _numbers(images: Sequence[DeviceImage], kind: str) -> Iterator[tuple[int, int]]:
-    """(index, target as in 90) of the images of a kind."""
+    """Of each image of this kind: its index and the number of its target, 90 for sm_90."""
     for index, image in enumerate(images):
         match = _SM.fullmatch(image.target)
         if image.kind == kind and match is not None:

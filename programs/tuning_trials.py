@@ -203,7 +203,7 @@ def _versions(entry: str, trial: Trial) -> list[Version]:
 
 
 def _with_entries(tuning: Tuning, entries: Mapping[str, str]) -> Tuning:
-    """The tuning with names of entries in place of those of trials, or the other way. What has no name is left out."""
+    """The tuning with its names replaced by those in ``entries``. A name that is not there is left out."""
     classes = tuple(
         replace(
             each,

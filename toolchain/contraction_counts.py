@@ -31,7 +31,7 @@ _ZERO = re.compile(r"^-?RZ\b")
 
 @dataclass(frozen=True, slots=True)
 class FloatCounts:
-    """The machine instructions of one kernel. ``contracted`` of the ``fma`` are a product and a sum in the PTX."""
+    """Counts of machine instructions of a kernel. ``contracted``: the ``fma`` that are a product and a sum in PTX."""
 
     fma: int = 0
     add: int = 0

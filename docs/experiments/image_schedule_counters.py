@@ -72,7 +72,7 @@ PREDICTED = {
 
 
 def known_metrics(ncu: str) -> set[str]:
-    """The counters of this GPU's chip, without the word after the point."""
+    """The names of the counters of this GPU, without their suffixes, such as `.sum`."""
     found = subprocess.run([ncu, "--query-metrics", "--csv"], capture_output=True, text=True)
     return {line.split(",")[0].strip('"') for line in found.stdout.splitlines()}
 

@@ -107,7 +107,7 @@ class _Writer:
                 self.emit(f"mov.b64 %{pointer}, %{DATA[pointer == DATA[0]]}")
             inside = [0, 0, 0, min(4, self.stride - 4), self.stride - 4]
             offset = rng.choice(inside if rng.random() < 0.9 else [self.stride, -4])
-            # Two elements of a load of 8 bytes are in one element of the buffer, or not.
+            # Sometimes a load of 8 bytes, if the elements of the buffer have a multiple of 8 bytes.
             wide = self.stride % 8 == 0 and rng.random() < 0.3
             if wide:
                 value = self.made("w", f"ld.global.u64 {{}}, [{address}+{offset // 8 * 8}]")

@@ -45,7 +45,7 @@ class CountedWork(KernelWork):
 
 
 def counted_task(name: str, *arms: Arm) -> Task:
-    """A task of such a work."""
+    """A task that runs a `CountedWork`."""
     plain = work(name)
     fields = {each: getattr(plain, each) for each in plain.__dataclass_fields__}
     return Task(name, lambda: (CountedWork(**fields), list(arms)))

@@ -107,7 +107,7 @@ def test_loops(loop: str, expected: object) -> None:
         (BELOW_N + "mul.lo.s32 %r9, %i, %m;" + ADDRESS, 5, 1 << 28, (0, 16 * (1 << 28) + 4)),
         # A negative stride.
         (BELOW_N + "mul.lo.s32 %r9, %i, %m;" + ADDRESS, 5, (1 << 32) - 2, (-32, 4)),
-        # The sum of the index passes 2^31.
+        # The index is larger than 2^31 - 1.
         ("add.s32 %r9, %i, %m;" + ADDRESS, 5, (1 << 31) - 4, "wraps"),
         # A counter that steps over the largest number.
         (

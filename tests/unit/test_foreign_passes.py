@@ -1,4 +1,4 @@
-"""Passes of another distribution that do not behave: the error names the pass and the kernel."""
+"""Passes of another distribution that fail or break a kernel: the error names the pass and the kernel."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -408,7 +408,7 @@ def scaled_and_moved(pixel: f32, by: f32, more: f32) -> f32:
 
 @pipeline
 def names_that_meet(src: Image[f32], by_value: f32) -> Image[f32]:
-    """The generated name of the constant 3 would be that of the number."""
+    """A constant and a number of the pipeline, for which the same name might be generated."""
     return scaled_and_moved(src, 3.0, by_value)
 
 

@@ -424,7 +424,7 @@ def test_extra_arguments(arguments: str, sizes: list[int], raw: list[bytes] | No
     ],
 )
 def test_a_module_that_does_not_fit(entries_of_module: dict[str, Entry]) -> None:
-    """A version is missing or has other parameters, or the kernel has: then no version is used."""
+    """No version is used if one is missing, or if parameters are not those of the contract."""
     driver = FakeDriver({"k": Entry(SIZES), **entries_of_module}, [X, Y])
     kernel = bound(driver)
     launch(kernel)

@@ -159,7 +159,7 @@ def test_figure_4_11_esrqp_keeps_out_of_the_arms(passes: str) -> None:
 
 # --- figure 4.12: speculation above a divergent branch ------------------------------------------------------------
 
-#: 1 and 4 diverge; 2 and 5 read.
+#: The branches of N1 and N4 diverge; N2 and N5 load from the same address.
 FIGURE_4_12 = (
     PREDICATES
     + """

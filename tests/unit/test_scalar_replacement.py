@@ -214,9 +214,9 @@ def test_the_threshold_bounds_a_chain(threshold: int, expected: list[str]) -> No
         ("%r41", "ge", "u32", 1, "lt", True),
         ("%r41", "ge", "s32", 1, "lt", True),
         ("%r41", "le", "s32", -1, "gt", True),
-        ("%r41", "gt", "s32", 1, "le", False),  # n may be the greatest number, and then it turns for ever
+        ("%r41", "gt", "s32", 1, "le", False),  # n may be the greatest number; then the loop does not end
         ("%r41", "ge", "s32", 1, "ne", False),
-        ("%r41", "eq", "s32", 1, "lt", False),  # the first turn is not guarded
+        ("%r41", "eq", "s32", 1, "lt", False),  # no test in front of the first iteration
     ],
 )
 def test_an_index_of_32_bits_that_is_proven_not_to_wrap_has_neighbours(
@@ -243,7 +243,7 @@ E:  ret;"""
 
 
 def test_the_first_block_is_entered_from_outside() -> None:
-    """The loop's head is where the kernel begins, so the guard at its end says nothing of the first turn."""
+    """The kernel begins with the loop, so the test at the loop's end says nothing of the first iteration."""
     module = kernel_of("""
 L:  setp.lt.s32 %p2, %r9, 100;
     add.s32 %r8, %r8, 1;
@@ -352,7 +352,7 @@ L:  ld.global.u32 %r2, [%rd2-16];
     [(-16, 4, True), (0, 4, True), (400, 4, True), (2, 4, False), (-20, 4, False), (-20, -4, True), (-400, -4, True)],
 )
 def test_a_load_may_read_what_it_comes_to_in_a_later_turn(first: int, step: int, is_read: bool) -> None:
-    """Also after more turns than those over which values are carried."""
+    """Also after more iterations than those over which values are carried."""
     module = kernel_of(START + AHEAD.format(first=first, step=step))
     facts = Facts(module.kernels[0], module)
     queries = Queries(facts, Options())

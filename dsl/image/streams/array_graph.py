@@ -21,7 +21,8 @@ __all__ = ["ArrayGraph"]
 
 
 class ArrayGraph:
-    """The graph. ``ptx`` has the PTX of each kernel by its name; ``like`` is an array of the library."""
+    """The graph. ``ptx`` has the PTX of each kernel by its name; ``like`` is an array of the library that
+    allocates the buffers."""
 
     def __init__(self, plan: ExecutionPlan, ptx: Mapping[str, str], like: Any) -> None:
         from ....harness.arm_code import arch_on
