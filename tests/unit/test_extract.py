@@ -46,10 +46,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "first.cu").write_text(FIRST)
     (folder / "second.cu").write_text(SECOND)
     (folder / "lone.cu").write_text(FIRST.replace("extern __device__ int twice(int);", SECOND))
-    nvcc(folder, *TARGETS, "-rdc=true", "-Xcompiler=-fPIC", "-c", "first.cu", "second.cu")
-    nvcc(folder, *TARGETS, "-rdc=true", "first.cu", "second.cu", "-lineinfo", "-Xptxas=-O2", "-o", "program")
+    nvcc(folder, *TARGETS, "-rdc=true", "-Xcompiler=-fPIC", "-lineinfo", "-Xptxas=-O2", "-c", "first.cu", "second.cu")
+    nvcc(folder, *TARGETS, "-rdc=true", "first.o", "second.o", "-o", "program")
+    nvcc(folder, *TARGETS, "-lib", "first.o", "second.o", "-o", "libboth.a")
     nvcc(folder, *TARGETS, "-Xcompiler=-fPIC", "-shared", "lone.cu", "-o", "libshared.so")
-    nvcc(folder, *TARGETS, "-lib", "first.cu", "second.cu", "-rdc=true", "-o", "libboth.a")
     for mode in ("default", "size", "speed", "balance", "none"):
         nvcc(folder, *TARGETS, "-fatbin", f"-compress-mode={mode}", "lone.cu", "-o", f"{mode}.fatbin")
     nvcc(folder, "-cubin", "-arch=sm_90", "lone.cu", "-o", "lone.cubin")
