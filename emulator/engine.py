@@ -258,7 +258,7 @@ class Engine:
             first = int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()
             x, y, z = self.batch.place(first).block
             return f"barrier {int(pool.barrier[row])} of block ({x},{y},{z}) in line {line}"
-        return f"{instr.form.text} in line {line}, whose membermask names lanes that are absent, or that have another membermask"
+        return f"{instr.form.text} in line {line}, whose membermask names lanes that are absent or have another one"
 
     def _instruction(self, row: int) -> Instr | None:
         """The instruction that a fragment waits at, or else executes next."""

@@ -86,8 +86,8 @@ def membermask(binder: Binder, instr: Instr) -> Getter:
 
 
 def going_lanes(c: Cohort, code: Code) -> Array:
-    """For each row the lanes that may execute the instruction, as bits: those whose membermask names only lanes that are
-    in the cohort with the same membermask, or that have exited."""
+    """For each row the lanes that may execute the instruction, as bits: those whose membermask names only lanes that
+    have exited or are in the cohort with the same membermask."""
     assert code.membermask is not None
     batch = c.batch
     pool = batch.pool

@@ -105,6 +105,7 @@ class Dominance:
         return frontiers
 
 
+
 def dominators(cfg: Cfg) -> Dominance:
     """The dominator tree from block 0."""
     return Dominance(cfg.succ, cfg.pred, 0)

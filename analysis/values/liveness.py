@@ -116,6 +116,7 @@ class Liveness:
             live.update(instr.uses())
 
 
+
 def _scan(instrs: Sequence[Instr], among: Container[Reg] | None) -> tuple[list[Reg], set[Reg]]:
     """(registers read before they are certainly written, in text order; registers certainly written)."""
     first_read: dict[Reg, None] = {}
