@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ptx import Effect, Element, Form, Instr, Kernel, Param, Reg, Special, Sym, Variable
+from ..ptx import Effect, Element, Form, Instr, Kernel, Operand, Param, Reg, Special, Sym, Variable
+from ..ptx.operands import Vec, walk
 from ..ptx.operations import Operation
 
 __all__ = [
@@ -124,7 +125,7 @@ def may_remove(instr: Instr) -> Verdict:
     if verdict.reason:
         return _NO["directive"] if instr.is_directive else verdict
     for operand in instr.operands:
-        if type(operand) is Special and is_volatile_register(operand):
+        if type(operand) in _MAY_CHANGE and _changes_by_itself(operand):
             return _NO["volatile-register"]
     if form.effects & Effect.READ and is_call_parameter(instr):
         return _NO["call-parameter"]
@@ -160,9 +161,18 @@ def is_movable(instr: Instr) -> bool:
     if type(result) is not Reg or result.lanes != 1:
         return False
     for operand in operands:
-        if type(operand) is Special and is_volatile_register(operand):
+        if type(operand) in _MAY_CHANGE and _changes_by_itself(operand):
             return False
     return not (form.effects & Effect.READ and is_call_parameter(instr))
+
+
+#: The classes of operands that may contain a special register, except for those of calls.
+_MAY_CHANGE = frozenset([Special, Vec])
+
+
+def _changes_by_itself(operand: Operand) -> bool:
+    """Whether two reads of the operand may differ because of a special register in it."""
+    return any(isinstance(part, Special) and is_volatile_register(part) for part in walk(operand))
 
 
 def is_volatile_register(operand: Special) -> bool:

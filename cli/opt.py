@@ -171,7 +171,22 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.engine != "local":
         usage_error("--engine distributes several files: name a folder, or more than one file")
     arguments.file = arguments.files[0] if arguments.files else "-"
-    return OneFile(arguments, _folder_of_output(arguments)).run()
+    folder = _folder_of_output(arguments)
+    _refuse_equal_files(arguments)
+    return OneFile(arguments, folder).run()
+
+
+def _refuse_equal_files(arguments: argparse.Namespace) -> None:
+    """Reports and contracts replace neither the input nor the output, nor each other."""
+    names = {os.path.realpath(path): what for what, path in (("input", arguments.file), ("output", arguments.output))}
+    for option in ("remarks_output", "stats_json", "contract"):
+        path = getattr(arguments, option)
+        if not path or path == "-" or (os.path.exists(path) and not os.path.isfile(path)):
+            continue
+        what = "--" + option.replace("_", "-")
+        other = names.setdefault(os.path.realpath(path), what)
+        if other != what:
+            usage_error(f"{what} and the {other} are the same file '{path}'".replace("the --", "--"))
 
 
 def _folder_of_output(arguments: argparse.Namespace) -> str:

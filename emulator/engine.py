@@ -186,17 +186,16 @@ class Engine:
         return cohort
 
     def _with_all_lanes(self, cohort: Cohort, code: Code) -> Cohort | None:
-        """Only those fragments whose membermask is complete; the others wait."""
-        complete = sync_ops.complete_rows(cohort, code)
-        if bool(complete.all()):
+        """Only those lanes whose membermask is complete; the others wait."""
+        going = sync_ops.going_lanes(cohort, code)
+        if np.array_equal(going, cohort.masks):
             return cohort
-        pool = self.batch.pool
-        pool.state[cohort.ids[~complete]] = LANES
         cohort.live_out = code.live_in
         cohort.spill()
-        if not bool(complete.any()):
+        ids = sync_ops.hold(cohort, code, going)
+        if not ids.size:
             return None
-        ids = cohort.ids[complete]
+        pool = self.batch.pool
         remaining = Cohort(self.batch, ids, pool.mask[ids], pool.warp[ids], cohort.depth, code.index)
         remaining.live_out = code.live_out
         remaining.gather(code.needs)
@@ -259,7 +258,7 @@ class Engine:
             first = int(self.batch.warp_start[pool.warp[row]]) + self._first_thread()
             x, y, z = self.batch.place(first).block
             return f"barrier {int(pool.barrier[row])} of block ({x},{y},{z}) in line {line}"
-        return f"{instr.form.text} in line {line}, whose membermask names absent lanes"
+        return f"{instr.form.text} in line {line}, whose membermask names lanes that are absent or have another one"
 
     def _instruction(self, row: int) -> Instr | None:
         """The instruction that a fragment waits at, or else executes next."""

@@ -41,6 +41,11 @@ FAIRNESS = 257
 STARVED = 1 << 17
 #: What runs next: the fragment by the default order, a random fragment, or a random warp.
 SCHEDULES = ("order", "random", "warps")
+#: The arrays of a pool with one element for each fragment.
+_COLUMNS = (
+    *("point", "reconvergence", "mask", "warp", "parent", "pending", "state", "since", "barrier"),
+    *("members", "passing"),
+)
 
 
 class Pool:
@@ -70,19 +75,21 @@ class Pool:
         self.exited = np.zeros(count, np.uint32)  #: threads of each warp that have exited
         self.free = list(range(size - 1, count - 1, -1))
         self.time = 0
-        self.passing: set[int] = set()  #: fragments whose `bar.warp.sync` was completed by lanes at another one
+        self.members = np.zeros(size, np.uint32)  #: the membermask of a fragment that waits for lanes
+        self.passing = np.zeros(size, np.uint32)  #: lanes whose `bar.warp.sync` was completed by lanes at another one
         self.joined = False  #: whether any fragment was ever divided
 
     def allocate(self, count: int) -> Array:
         """``count`` free rows."""
         while len(self.free) < count:
             old = self.state.size
-            for name in ("point", "reconvergence", "mask", "warp", "parent", "pending", "state", "since", "barrier"):
+            for name in _COLUMNS:
                 column = getattr(self, name)
                 setattr(self, name, np.concatenate([column, np.zeros_like(column)]))
             self.free.extend(range(2 * old - 1, old - 1, -1))
         rows = np.array([self.free.pop() for _ in range(count)], np.int64)
         self.pending[rows] = 0
+        self.passing[rows] = 0
         return rows
 
     def child(self, parents: Array, masks: Array, warps: Array, point: int, reconvergence: int | Array) -> Array:
@@ -227,6 +234,7 @@ class Pool:
         group = np.cumsum(~same) - 1
         tails = rows[same]
         np.bitwise_or.at(self.mask, heads[group[same]], self.mask[tails])
+        np.bitwise_or.at(self.passing, heads[group[same]], self.passing[tails])
         parents = self.parent[tails]
         np.subtract.at(self.pending, parents[parents >= 0], 1)
         self.state[tails] = FREE

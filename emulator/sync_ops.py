@@ -2,8 +2,9 @@
 
 Computes: `bar`/`barrier` with numbers, counts and reductions; `shfl`, `vote`, `match`, `redux`, `elect`, `activemask`,
 `bar.warp.sync`; fences, which matter only to the race check, since memory here is sequentially consistent.
-Model: a `*.sync` instruction waits until every lane of its membermask that has not exited is at this instruction, in
-any warp fragment. For `bar.warp.sync` the lanes may also be at another one. A barrier without a count waits for all
+Model: a `*.sync` instruction waits until every lane of its membermask that has not exited is at this instruction with
+the same membermask, in any warp fragment. For `bar.warp.sync` the lanes may also be at another one. Where only some
+lanes of a fragment must wait, it is divided. A barrier without a count waits for all
 threads of the block. If nothing else can run, it no longer waits for threads that have exited, and this is reported. A
 barrier with a count waits for warps: a warp counts as 32 threads when all of its threads that have not exited have
 arrived, as on Hopper. A shuffle from a lane that takes no part gives the value of the reading lane. (The manual leaves
@@ -24,6 +25,7 @@ from ..ptx.instructions import Instr
 from ..ptx.operands import Operand
 from ..ptx.types import TYPES
 from . import warp_ops
+from .memory import spread
 from .registers import Binder, Getter, Refused
 from .schedule import BARRIER, LANES, READY
 from .segments import names_whole_warp, semantics, waits_for_lanes
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Code, Image
 
-__all__ = ["bind", "bind_barrier", "complete_rows", "membermask", "receive", "release_rest"]
+__all__ = ["bind", "bind_barrier", "going_lanes", "hold", "membermask", "receive", "release_rest"]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -83,53 +85,83 @@ def membermask(binder: Binder, instr: Instr) -> Getter:
     return binder.source(instr.operands[-1], TYPES["b32"])
 
 
-def complete_rows(c: Cohort, code: Code) -> Array:
-    """For each row, whether every lane in its membermask that has not exited is in the cohort."""
+def going_lanes(c: Cohort, code: Code) -> Array:
+    """For each row the lanes that may execute the instruction, as bits: those whose membermask names only lanes that
+    have exited or are in the cohort with the same membermask."""
     assert code.membermask is not None
     batch = c.batch
     pool = batch.pool
     masks = code.membermask(c)
-    warps = c.warps
+    warps, rows = c.warps, c.rows
     gone = pool.exited[warps] | ~batch.warp_lanes[warps]
-    present = c.masks
-    if warps.size > 1 and not bool((warps[1:] > warps[:-1]).all()):
-        union = np.zeros(batch.warp_block.size, np.uint32)
-        np.bitwise_or.at(union, warps, c.masks)
-        present = union[warps]
     if masks.shape[0] == 1:
-        needed = np.broadcast_to(masks, (c.ids.size,))
+        present = c.masks
+        if warps.size > 1 and not bool((warps[1:] > warps[:-1]).all()):
+            union = np.zeros(batch.warp_block.size, np.uint32)
+            np.bitwise_or.at(union, warps, c.masks)
+            present = union[warps]
+        going = np.where(masks & ~gone & ~present, np.uint32(0), c.masks)
     else:
-        needed = np.zeros(c.ids.size, np.uint32)
-        np.bitwise_or.at(needed, c.rows, masks)
-    missing = needed & ~gone & ~present
-    complete = missing == 0
-    first = code.segment.body[0]
-    if semantics(first) == "sync_warp":
-        for row in np.flatnonzero(~complete).tolist():
-            complete[row] = _others_wait(batch, c, row, int(missing[row]))
-        for row, identity in enumerate(c.ids.tolist()):
-            if identity in pool.passing:
-                pool.passing.discard(identity)
-                complete[row] = True
-    return complete
+        groups = warp_ops.Groups(c, masks)
+        present = groups.lanes_of(groups.bits(groups.present))
+        going = c.row_masks(masks & ~gone[rows] & ~present == 0)
+    passing = pool.passing[c.ids]
+    pool.passing[c.ids] = 0
+    return going | passing
 
 
-def _others_wait(batch: Batch, c: Cohort, row: int, missing: int) -> bool:
-    """Whether the missing lanes wait at another `bar.warp.sync`. If so, they are released, too."""
+def hold(c: Cohort, code: Code, going: Array) -> Array:
+    """Let the lanes of a cohort wait that are not in ``going``, in fragments of one membermask each. The result is the
+    rows that continue. Values of registers must be in the file of the batch."""
+    assert code.membermask is not None
+    pool = c.batch.pool
+    masks = code.membermask(c)
+    waiting = np.flatnonzero(going != c.masks)
+    if masks.shape[0] == 1:
+        held: list[int] = c.ids[waiting].tolist()
+        pool.state[held] = LANES
+        pool.members[held] = masks[0]
+    else:
+        held = [part for row in waiting.tolist() for part in _divide(c, masks, row, going[row])]
+    if semantics(code.segment.body[0]) == "sync_warp":
+        for row in held:
+            _release_warp_barrier(c.batch, row)
+    return c.ids[going != 0]
+
+
+def _divide(c: Cohort, masks: Array, row: int, going: np.uint32) -> list[int]:
+    """Divide one row: the lanes that are not in ``going`` wait. The result is their fragments."""
+    pool = c.batch.pool
+    first, last = np.searchsorted(c.rows, [row, row + 1]).tolist()
+    of_lane = spread(masks, c.n)[first:last]
+    bits = np.uint32(1) << c.column("lane")[first:last].astype(np.uint32)
+    own = c.ids[row : row + 1]
+    held: list[int] = []
+    for mask in np.unique(of_lane[bits & ~going != 0]).tolist():
+        lanes = np.bitwise_or.reduce(bits[of_lane == mask], keepdims=True) & ~going
+        if lanes[0] == pool.mask[own[0]]:
+            part = own
+        else:
+            pool.mask[own] &= ~lanes
+            part = pool.child(pool.parent[own], lanes, pool.warp[own], int(pool.point[own[0]]), pool.reconvergence[own])
+            pool.joined = True
+        pool.state[part] = LANES
+        pool.members[part] = mask
+        held += part.tolist()
+    return held
+
+
+def _release_warp_barrier(batch: Batch, row: int) -> None:
+    """Release a fragment that waits at a `bar.warp.sync` if the lanes that it lacks wait at others."""
     pool = batch.pool
-    others = np.flatnonzero((pool.state == LANES) & (pool.warp == c.warps[row]))
-    waiting: list[int] = []
-    for other in others.tolist():
-        body = batch.image.codes[int(pool.point[other]) % batch.segments].segment.body
-        if body and semantics(body[0]) == "sync_warp" and other not in c.ids:
-            missing &= ~int(pool.mask[other])
-            waiting.append(other)
-    if missing:
-        return False
-    for other in waiting:
-        pool.state[other] = READY
-        pool.passing.add(other)
-    return True
+    mask, warp = pool.members[row], pool.warp[row]
+    same = np.flatnonzero((pool.state == LANES) & (pool.warp == warp) & (pool.members == mask))
+    body = [batch.image.codes[int(point) % batch.segments].segment.body for point in pool.point[same]]
+    same = same[[bool(each) and semantics(each[0]) == "sync_warp" for each in body]]
+    gone = pool.exited[warp] | ~batch.warp_lanes[warp]
+    if not mask & ~gone & ~np.bitwise_or.reduce(pool.mask[same], initial=np.uint32(0)):
+        pool.state[same] = READY
+        pool.passing[same] = pool.mask[same]
 
 
 # --- barriers of a block ---------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ _OSABI_CUDA_13 = 65
 _STT_OBJECT, _STT_FUNC = 1, 2
 _BINDINGS = {0: "local", 1: "global", 2: "weak"}
 _STO_CUDA_ENTRY = 0x10
+#: The visibility of a variable with `.attribute(.managed)` (STO_CUDA_MANAGED).
+_MANAGED = 4
 _RELOCATABLE = 1
 _CALLS = (0x143, 0x144)
 
@@ -169,6 +171,7 @@ class Symbol:
     is_object: bool
     is_function: bool
     is_kernel: bool
+    is_managed: bool
 
 
 class Image:
@@ -226,7 +229,9 @@ class Image:
             text = strings[name : strings.index(b"\0", name)].decode("utf-8", "surrogateescape")
             kind, binding = info & 0xF, _BINDINGS.get(info >> 4, str(info >> 4))
             is_kernel = kind == _STT_FUNC and bool(other & _STO_CUDA_ENTRY)
-            yield Symbol(text, section, offset, size, binding, kind == _STT_OBJECT, kind == _STT_FUNC, is_kernel)
+            is_object = kind == _STT_OBJECT
+            is_managed = is_object and other & 0xF == _MANAGED
+            yield Symbol(text, section, offset, size, binding, is_object, kind == _STT_FUNC, is_kernel, is_managed)
 
     def _read_values(self) -> Iterator[tuple[tuple[int, str], int]]:
         """The attributes of `.nv.info` whose values are the index of a symbol and a number."""
@@ -342,6 +347,7 @@ def _variables(image: Image) -> Iterator[tuple[str, str]]:
                 text = f"{offset - symbol.offset} {kind} {target.name} {addend}\n"
                 digest.update(text.encode("utf-8", "surrogateescape"))
         place = f"{symbol.size} bytes at {symbol.offset} of {section}, {symbol.binding}"
+        place += ", managed" if symbol.is_managed else ""
         yield symbol.name, f"{place}, contents {digest.hexdigest()[:12]}"
 
 

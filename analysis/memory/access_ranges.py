@@ -43,7 +43,7 @@ _LONGEST = 4000
 _DEEPEST = 48
 #: The largest literal.
 _LARGEST = 1 << 62
-#: A range of constants that is wider says nothing.
+#: A range that is wider in every launch says nothing: no buffer contains it.
 _WIDEST = 1 << 31
 
 
@@ -263,9 +263,9 @@ def _signed(value: int) -> int:
 def _range(
     index: int, span: Span, first: int, last: int, needs: tuple[Expression, ...], factor: int
 ) -> AccessRange | None:
-    start, stop = span.low + first, span.high + last
-    if isinstance(start, Number) and isinstance(stop, Number) and stop.value - start.value > _WIDEST:
+    if span.width + last - first > _WIDEST:
         return None
+    start, stop = span.low + first, span.high + last
     if span.least is None or span.least + first < 0:
         needs += (compare(">=", argument(index) + start, 0),)
     if any(isinstance(need, Number) and not need.value for need in needs):

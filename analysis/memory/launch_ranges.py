@@ -273,7 +273,8 @@ class Place:
             return exactly(span.low, least, most)
         start = span.low if below is None else maximum(span.low, below.low)
         stop = span.high if above is None else minimum(span.high, above.high)
-        return Span(start, stop, least, _smaller(above.most if above is not None else None, most))
+        width = span.width if below is None and above is None else 0
+        return Span(start, stop, least, _smaller(above.most if above is not None else None, most), width)
 
     def _need_within(self, span: Span, low: int, high: int) -> None:
         if span.least is None or span.least < low:

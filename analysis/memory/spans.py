@@ -17,12 +17,21 @@ __all__ = ["Span", "exactly", "number", "product", "sum_of", "united"]
 @dataclass(frozen=True, slots=True)
 class Span:
     """The integers from ``low`` to ``high``. In every launch, ``low`` is at least ``least``, and ``high`` at most
-    ``most``; ``None`` if that is unknown."""
+    ``most``; ``None`` if that is unknown. ``part`` is a lower bound of ``width``, for a sum of which one part has a
+    known width."""
 
     low: Expression
     high: Expression
     least: int | None = None
     most: int | None = None
+    part: int = 0
+
+    @property
+    def width(self) -> int:
+        """``high`` minus ``low`` is at least this, in every launch in which the values exist."""
+        if isinstance(self.low, Number) and isinstance(self.high, Number):
+            return max(self.part, self.high.value - self.low.value)
+        return self.part
 
     @property
     def is_exact(self) -> bool:
@@ -56,14 +65,17 @@ def sum_of(left: Span, right: Span) -> Span:
     """The sums."""
     least, most = _plus(left.least, right.least), _plus(left.most, right.most)
     low = left.low + right.low
-    return Span(low, low if left.is_exact and right.is_exact else left.high + right.high, least, most)
+    return Span(
+        low, low if left.is_exact and right.is_exact else left.high + right.high, least, most, left.width + right.width
+    )
 
 
 def united(left: Span, right: Span) -> Span:
     """The smallest span that contains both."""
     least = None if left.least is None or right.least is None else min(left.least, right.least)
     most = None if left.most is None or right.most is None else max(left.most, right.most)
-    return Span(minimum(left.low, right.low), maximum(left.high, right.high), least, most)
+    width = max(left.width, right.width)
+    return Span(minimum(left.low, right.low), maximum(left.high, right.high), least, most, width)
 
 
 def product(left: Span, right: Span) -> Span:
@@ -90,10 +102,10 @@ def _multiple(span: Span, factor: int) -> Span:
     def times(bound: int | None) -> int | None:
         return None if bound is None else bound * factor
 
-    low, high = span.low * factor, span.high * factor
+    low, high, width = span.low * factor, span.high * factor, span.width * abs(factor)
     if factor >= 0:
-        return Span(low, high, times(span.least), times(span.most))
-    return Span(high, low, times(span.most), times(span.least))
+        return Span(low, high, times(span.least), times(span.most), width)
+    return Span(high, low, times(span.most), times(span.least), width)
 
 
 def _static_product(left: Span, right: Span) -> tuple[int | None, int | None]:

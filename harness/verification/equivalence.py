@@ -29,7 +29,7 @@ import numpy as np
 from ...emulator import LaunchError, UnsupportedInstruction
 from ...ptx import Kernel, Module, print_kernel, print_module
 from ...ptx.operations import Operation
-from .generated_inputs import CASES, Input, Signature, generate
+from .generated_inputs import CASES, Input, Signature, compared_numbers, generate
 from .input_regions import GeneratedMemory, Regions
 from .input_runs import Device, EmulatedRun, OutOfTime
 from .pointer_search import find_pointers
@@ -250,7 +250,8 @@ class _Pair:
             yield Comparison(name, 0, INCONCLUSIVE, [str(error)])
             return
         self.describe = lambda address: _described(address, regions, signature)
-        inputs = [generate(self.entry, signature, regions, seed) for seed in seeds]
+        compared = compared_numbers([self.entry, self.second.module.kernel(name)])
+        inputs = [generate(self.entry, signature, regions, seed, compared) for seed in seeds]
         may_share = not restrict and not _promises_no_writes(self.entry) and len(signature.pointers) > 1
         inputs = [each for each in inputs if each.buffers == "apart" or may_share]
         inputs.sort(key=lambda each: (each.seed >= len(CASES), each.threads))

@@ -3,7 +3,7 @@
 Computes: which parts of the parameters are pointers, integers and floats; launches, first from fixed cases and then
 from random cases. The fixed cases are likely to detect a wrong kernel: blocks longer than a warp, several blocks,
 partly filled blocks, all three dimensions, sizes below and above the number of threads, zeros, negative and large
-integers, all bit patterns, special floats, and pointers into the same buffer.
+integers, the numbers that the code compares with, all bit patterns, special floats, and pointers into the same buffer.
 Guarantees: equal numbers give equal launches. An input need not be meaningful: every accessed address has memory
 (`input_regions`), and every version of the kernel must treat it in the same way.
 """
@@ -18,9 +18,21 @@ import numpy as np
 
 from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
 from ...ptx.operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation, Pointers
+from ...ptx.types import is_integer_literal, literal_value
 from .input_regions import Regions
 
-__all__ = ["CASES", "Case", "Field", "Input", "ParamUse", "Signature", "float_registers", "generate", "param_uses"]
+__all__ = [
+    "CASES",
+    "Case",
+    "Field",
+    "Input",
+    "ParamUse",
+    "Signature",
+    "compared_numbers",
+    "float_registers",
+    "generate",
+    "param_uses",
+]
 
 #: Operations through which a pointer may flow. Products and shifts make indices, so they are not among them.
 _CARRIERS = (
@@ -139,6 +151,8 @@ CASES = (
     Case("large blocks", 3, 2, "threads"),
     Case("one long block", 6, 1, "threads", fill="wide"),
     Case("sizes above the grid", 0, 2, "above", fill="wide"),
+    Case("numbers in comparisons", 0, 1, "compared"),
+    Case("other numbers in comparisons", 0, 1, "compared"),
 )
 
 _LINES = (32, 96, 128, 256, 64, 33, 512, 16)
@@ -165,14 +179,30 @@ class Input:
         return math.prod(self.grid) * math.prod(self.block)
 
 
-def generate(kernel: Kernel, signature: Signature, regions: Regions, number: int) -> Input:
-    """Input ``number`` of ``kernel``: a fixed case, or a random case for larger numbers."""
+def compared_numbers(kernels: Sequence[Kernel]) -> tuple[int, ...]:
+    """The integers with which the kernels compare, the largest first, without those that other inputs have anyway."""
+    texts = {
+        operand.text
+        for kernel in kernels
+        for instr in kernel.instructions()
+        if instr.form.operation is Operation.COMPARISON and instr.form.type is not None and instr.form.type.is_integer
+        for operand in instr.srcs
+        if isinstance(operand, Imm) and is_integer_literal(operand.text)
+    }
+    return tuple(sorted({int(literal_value(text)) for text in texts} - {-1, 0, 1, 2, 3}, reverse=True))
+
+
+def generate(
+    kernel: Kernel, signature: Signature, regions: Regions, number: int, compared: Sequence[int] = ()
+) -> Input:
+    """Input ``number`` of ``kernel``: a fixed case, or a random case for larger numbers. ``compared``: see
+    `compared_numbers`."""
     random = np.random.default_rng([number, 1])
     case = CASES[number] if number < len(CASES) else _random_case(number, random)
     block = _block(kernel, case.shape)
     grid = _grid(kernel, case.grid)
     made = Input(kernel.name, case.name, grid, block, _dynamic_bytes(kernel), number, case.fill, case.buffers, [])
-    values = _Values(case, made.threads, random)
+    values = _Values(case, made.threads, random, compared[number % 2 :] or compared)
     bases = {word: _base(regions, signature, case.buffers, word) for word in signature.pointers}
     made.arguments = [_argument(param, fields, values, bases) for param, fields in signature.params]
     return made
@@ -201,8 +231,9 @@ def _base(regions: Regions, signature: Signature, buffers: str, word: int) -> in
 class _Values:
     """Values of scalar parameters. Consecutive values differ if the case allows it."""
 
-    def __init__(self, case: Case, threads: int, random: np.random.Generator) -> None:
+    def __init__(self, case: Case, threads: int, random: np.random.Generator, compared: Sequence[int] = ()) -> None:
         self.case = case
+        self.compared = compared
         self.threads = threads
         self.random = random
         self.ints = 0
@@ -231,6 +262,8 @@ class _Values:
                 choices = (3 * self.threads + 1, 2 * self.threads, self.threads + 1)
             case "zero":
                 choices = (0,)
+            case "compared":
+                choices = self.compared or (1, 4, self.threads + 2)
             case "negative":
                 choices = (-1, -3, -(1 << bits - 1), -17)
             case "large":

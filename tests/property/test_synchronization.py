@@ -10,6 +10,9 @@ memory, since memory that no thread writes stays the same:
 - what a region loads before it has stored it is still loaded there;
 - each place to which it stores is still stored to there;
 - nothing is read-only memory in a kernel with an instruction that orders accesses of other grids.
+
+Another test is about the emulator: the lanes of a warp go through random *meetings*, each at an instruction with a
+membermask, in one order for all. So none waits forever, in any schedule, and the results are known.
 """
 
 from __future__ import annotations
@@ -21,10 +24,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from ladder import transformed
 from ptxmotion.analysis.memory.alias import CONSERVATIVE, Promise
 from ptxmotion.analysis.memory.touched_memory import is_with_outside
+from ptxmotion.emulator import Emulator
+from ptxmotion.emulator.schedule import SCHEDULES
 from ptxmotion.ptx import parse, print_module
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "unit"))
@@ -255,3 +261,89 @@ def test_the_regions_of_plain_kernels_do_change(monkeypatch: pytest.MonkeyPatch)
             after = regions_of(print_module(transformed(ptx, passes, CONSERVATIVE)))
             noticed += bool(faults(before, after))
     assert noticed > 10
+
+
+# --- meetings of lanes -----------------------------------------------------------------------------------------------
+
+#: A lane reads the words of its meetings: the number of the instruction, the membermask, a value. It writes a result.
+MEETINGS = """\
+.version 8.8
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 o)
+{
+	.reg .pred %p, %q;
+	.reg .b32 %t, %w, %m, %v, %r, %i;
+	.reg .b64 %a, %o, %d;
+	ld.param.u64 %a, [a]; ld.param.u64 %o, [o];
+	mov.u32 %t, %tid.x; mov.u32 %i, 0;
+	mul.wide.u32 %d, %t, BYTES; add.u64 %a, %a, %d; add.u64 %o, %o, %d;
+NEXT:
+	ld.global.u32 %w, [%a]; ld.global.u32 %m, [%a+4]; ld.global.u32 %v, [%a+8];
+	setp.eq.u32 %p, %w, 99;
+	LEAVE
+	and.b32 %r, %v, 1; setp.ne.u32 %q, %r, 0; mov.u32 %r, 0;
+	TABLE: .branchtargets A, B, C, D, E, F, G;
+	brx.idx %w, TABLE;
+A: vote.sync.ballot.b32 %r, %q, %m; bra DONE;
+B: redux.sync.add.u32 %r, %v, %m; bra DONE;
+C: match.any.sync.b32 %r, %v, %m; bra DONE;
+D: shfl.sync.bfly.b32 %r, %v, 3, 31, %m; bra DONE;
+E: elect.sync %r|%p, %m; bra DONE;
+F: bar.warp.sync %m; bra DONE;
+G: bar.warp.sync %m; mov.u32 %r, 1; bra DONE;
+DONE:
+	st.global.u32 [%o], %r; add.u64 %a, %a, 12; add.u64 %o, %o, 12;
+	bra NEXT;
+END: ret;
+}
+"""
+
+
+def _meetings(rng: random.Random, lanes: int) -> list[list[tuple[int, int, int, int]]]:
+    """For each lane its meetings: (number of the instruction, membermask, value, result)."""
+    of_lane: list[list[tuple[int, int, int, int]]] = [[] for _ in range(lanes)]
+    left = list(range(lanes))
+    for _ in range(rng.randint(3, 14)):
+        if len(left) > 2 and rng.random() < 0.2:
+            left.remove(rng.choice(left))  # has no further meeting; a membermask may still name it
+        here = sorted(rng.sample(left, rng.randint(1, len(left))))
+        mask = sum(1 << lane for lane in here)
+        mask |= sum(1 << lane for lane in range(lanes) if lane not in left and rng.random() < 0.3)
+        value = {lane: rng.randrange(4) for lane in here}
+        what = rng.randrange(7)
+        for lane in here:
+            same = sum(1 << other for other in here if value[other] == value[lane])
+            results = (
+                sum((value[other] & 1) << other for other in here),
+                sum(value.values()),
+                same,
+                value.get(lane ^ 3, value[lane]),
+                here[0],
+                0,
+                1,
+            )
+            # Lanes meet at two `bar.warp.sync`, too.
+            place = rng.choice((5, 6)) if what >= 5 else what
+            of_lane[lane].append((place, mask, value[lane], results[place]))
+    return of_lane
+
+
+@pytest.mark.fuzz
+def test_lanes_meet_those_of_their_membermask(seeds: list[int]) -> None:
+    for seed in seeds:
+        rng = random.Random(f"meetings:{seed}")
+        lanes = rng.choice((2, 3, 4, 8, 31, 32))
+        of_lane = _meetings(rng, lanes)
+        most = 3 * (max(map(len, of_lane)) + 1)
+        told, expected, out = (np.zeros((lanes, most), np.uint32) for _ in range(3))
+        for lane, meetings in enumerate(of_lane):
+            words = [word for place, mask, value, _ in meetings for word in (place, mask, value)] + [99, 0, 0]
+            told[lane, : len(words)] = words
+            expected[lane, : 3 * len(meetings) : 3] = [result for *_, result in meetings]
+        leave = rng.choice(("@%p bra END;", "@%p exit;"))
+        text = MEETINGS.replace("BYTES", str(4 * most)).replace("LEAVE", leave)
+        schedule = rng.choice(SCHEDULES)
+        result = Emulator(budget=100_000).load(text).launch("k", 1, lanes, [told, out], schedule=schedule, seed=seed)
+        assert out.tolist() == expected.tolist(), (seed, schedule)
+        assert not result.findings, (seed, schedule)

@@ -133,6 +133,19 @@ def test_an_offset_that_wraps_around_64_bits_is_refused() -> None:
     assert not holds(Holds(found.stop), launch)
 
 
+@pytest.mark.parametrize(
+    "offset",
+    ["%w", "%rd4", "%rd5"],  # a scalar, a sum of it and an index, and a product of it and an index
+)
+def test_a_range_that_no_buffer_contains_is_refused(offset: str) -> None:
+    """An index that is read from memory, beside numbers of the launch."""
+    body = "ld.global.u32 %r9, [%a]; mul.wide.u32 %rd1, %r9, 4; cvt.u64.u32 %rd3, %i; add.s64 %rd4, %w, %rd3;"
+    body += f"mad.lo.s64 %rd5, %rd3, 8, %w; add.s64 %rd2, %a, %rd1; add.s64 %rd2, %rd2, {offset};"
+    body += "st.global.u32 [%rd2], %r9;"
+    assert range_of(BELOW_N + body) is None
+    assert range_of((BELOW_N + body).replace("ld.global.u32", "ld.global.u8")) is not None
+
+
 def test_a_guard_that_no_thread_passes_needs_nothing() -> None:
     """``if (m > 0)`` is false in all threads, so that the counter may be anything."""
     body = "setp.lt.s32 %p1, %m, 1; @%p1 bra END; mov.u32 %r9, 0; L:" + ADDRESS

@@ -152,6 +152,20 @@ def run(*arguments: str, limit: Callable[[], None] | None = None, stdout: int = 
     return done.returncode, done.stderr
 
 
+@pytest.mark.parametrize("option", ["--contract=", "--remarks-output=", "--stats-json="])
+def test_a_report_replaces_neither_input_nor_output(
+    option: str, tmp_path: Path, good: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    link = tmp_path / "link.ptx"
+    link.symlink_to(good)
+    out = tmp_path / "out.ptx"
+    for report, others in ((good, ["-o", str(out)]), (link, ["-o", str(out)]), (out, ["-o", str(out)])):
+        assert main(["opt", "-O1", str(good), f"{option}{report}", *others, "--no-config"]) == 2
+        assert "the same file" in capfd.readouterr().err
+    assert good.read_text() == GOOD and not out.exists()
+    assert main(["opt", "-O1", str(good), f"{option}{os.devnull}", "-o", str(good), "--no-config"]) == 0
+
+
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, good: Path) -> None:
     """A limit on the size of files simulates a full disk: only a part of the file can be written."""
     good.write_text(GOOD.replace("ret;", "st.global.u32 [%rd1+8], 2;\n" * 2000 + "ret;"))

@@ -270,3 +270,67 @@ END: ret;"""
         result = Emulator(budget=20_000).load(text_of(body)).launch("k", 1, 32, [x], schedule=schedule, seed=seed)
         assert kinds(result) == []
         assert x.tolist() == values, schedule
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("together", "values"),
+    [
+        ("vote.sync.ballot.b32 %v, 1, %m;", [3, 3, 12, 12]),
+        ("redux.sync.add.u32 %v, %t, %m;", [1, 1, 5, 5]),
+        ("match.any.sync.b32 %v, 7, %m;", [3, 3, 12, 12]),
+        ("shfl.sync.bfly.b32 %v, %t, 1, 31, %m;", [1, 0, 3, 2]),
+        ("elect.sync %v|%q, %m;", [0, 0, 2, 2]),
+        ("bar.warp.sync %m; mov.u32 %v, 3;", [3, 3, 3, 3]),
+    ],
+)
+def test_lanes_of_a_fragment_with_different_masks(together: str, values: list[int], seed: int) -> None:
+    """Lanes 0 to 2 come together, and lane 3 comes after it has met lane 0 behind the instruction. So lanes 0 and 1,
+    whose membermask is complete, must not wait for lane 2, whose is not."""
+    body = f"""
+    .reg .b32 %m; .reg .b64 %b; ld.param.u64 %b, [x];
+    and.b32 %w, %t, 2; shl.b32 %m, 3, %w; setp.eq.u32 %p, %t, 3; setp.eq.u32 %q, %t, 0;
+    @!%p bra MEET;
+    bar.warp.sync 9;
+MEET:
+    {together}
+    st.global.u32 [%a], %v; setp.ne.u32 %q, %t, 0;
+    @%q bra END;
+    bar.warp.sync 9;
+END: ret;"""
+    for schedule in SCHEDULES:
+        x = np.zeros(4, np.uint32)
+        result = Emulator(budget=20_000).load(text_of(body)).launch("k", 1, 4, [x], schedule=schedule, seed=seed)
+        assert kinds(result) == []
+        assert x.tolist() == values, schedule
+
+
+def test_lanes_of_two_fragments_meet_though_others_of_one_do_not() -> None:
+    """Lane 1 comes together with lane 3, whose partner never comes before lane 0 has left. The vote of lanes 0 and 1 is
+    theirs, and not that of lane 0 alone."""
+    body = """
+    .reg .b32 %m; .reg .b64 %b; ld.param.u64 %b, [x];
+    and.b32 %w, %t, 2; shl.b32 %m, 3, %w; setp.eq.u32 %p, %t, 0; setp.eq.u32 %q, %t, 2;
+    @%p bra LATER;
+    @%q bra LAST;
+    bra MEET;
+LATER: bar.warp.sync 1; bra MEET;
+LAST: bar.warp.sync 5;
+MEET:
+    vote.sync.ballot.b32 %v, 1, %m; st.global.u32 [%a], %v;
+    @!%p bra END;
+    bar.warp.sync 5;
+END: ret;"""
+    for schedule in SCHEDULES:
+        for seed in range(8):
+            x = np.zeros(4, np.uint32)
+            result = Emulator(budget=20_000).load(text_of(body)).launch("k", 1, 4, [x], schedule=schedule, seed=seed)
+            assert kinds(result) == []
+            assert x.tolist() == [3, 3, 12, 12], schedule
+
+
+def test_different_masks_that_name_each_other_never_meet() -> None:
+    """PTX ISA 9.0, §9.7.13.8: the lanes of a membermask wait for each other with the same membermask."""
+    body = "shr.u32 %w, 0xF, %t; vote.sync.ballot.b32 %v, 1, 3; vote.sync.ballot.b32 %v, 1, %w; ret;"
+    with pytest.raises(EmulatorFault, match="absent or have another one"):
+        run(body, 2)

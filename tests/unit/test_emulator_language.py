@@ -240,7 +240,7 @@ DONE: st.global.u32 [%a], %v; ret;"""
         (
             "and.b32 %v, %t, 1; setp.eq.u32 %p, %v, 0; @%p shfl.sync.idx.b32 %v, %t, 0, 31, -1; bar.sync 0; ret;",
             12,
-            "6 at shfl.sync.idx.b32 in line 9, whose membermask names absent lanes: "
+            "6 at shfl.sync.idx.b32 in line 9, whose membermask names lanes that are absent or have another one: "
             "threads (0,0,0), (2,0,0), (4,0,0), (6,0,0), …",
         ),
         ("LOOP: setp.ge.u32 %p, %t, 3; @%p bra LOOP; ret;", 6, "at block LOOP in line 9: threads (3,0,0) to (5,0,0)"),

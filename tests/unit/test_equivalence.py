@@ -272,6 +272,12 @@ SEEN: dict[str, tuple[str, str, str, str]] = {
         "st.global",
         "setp.gt.u32 %p1, %r1, 1000000000; @%p1 mov.u32 %r1, 1; st.global",
     ),
+    "a number in a comparison": (
+        ".param .u64 a, .param .u32 n",
+        X + "ld.param.u32 %r1, [n]; mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; setp.eq.u32 %p1, %r1, 123456; @%p1 mov.u32 %r2, 6;",
+    ),
     "NaN": (
         ".param .u64 a",
         X + "ld.global.f32 %f1, [%d2]; setp.lt.f32 %p1, %f1, 0f00000000; selp.u32 %r1, 3, 4, %p1; "

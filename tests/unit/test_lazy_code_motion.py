@@ -92,6 +92,7 @@ def test_which_loads_leave_a_loop(kill: str, space: str, moves: bool) -> None:
         "activemask.b32 %r5;",
         "mov.u32 %r5, %clock;",
         "mov.u32 %r5, %warpid;",
+        "mov.b64 %rd5, {%clock, %r6};",
         "@%p2 mul.lo.s32 %r5, %r6, %r6;",
         "add.cc.u32 %r5, %r6, %r6;",
         "addc.u32 %r5, %r6, %r6;",

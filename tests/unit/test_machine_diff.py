@@ -49,6 +49,7 @@ CHANGES = [
     ("c[2] = {5, 6}", "c[2] = {5, 8}", "variable c"),
     ("q = g", "q = h", "variable q"),
     (".visible .global .align 4 .u32 g", ".weak .global .align 4 .u32 g", "variable g"),
+    (".visible .global .align 4 .u32 g", ".visible .global .attribute(.managed) .align 4 .u32 g", "variable g"),
     (".visible .entry", ".weak .entry", "binding"),
     (".param .u32 n", ".param .u64 n", "parameters"),
 ]
