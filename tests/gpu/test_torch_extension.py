@@ -61,7 +61,7 @@ def started(folder: Path, name: str, *options: str, **settings: str) -> subproce
     home = Path(NVCC).resolve().parents[1]
     found = {"CUDA_HOME": str(home)} if (home / "include" / "cuda_runtime.h").exists() else {}
     path = program_on_path(folder, "ptxmotion-nvcc", "nvcc")
-    flags = {"TORCH_CUDA_ARCH_LIST": "9.0", "PTXMOTION_FLAGS": "-O2 --gate=off"}
+    flags = {"TORCH_CUDA_ARCH_LIST": "9.0", "PTXMOTION_FLAGS": "-O3 --gate=off"}
     settings = {**environment(folder), "PATH": path, **found, **flags, **settings}
     command = [sys.executable, "program.py", name, *options]
     return subprocess.Popen(
