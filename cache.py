@@ -22,10 +22,22 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-__all__ = ["LIMIT", "Cache", "Usage", "cache_folder", "file_identity", "source_digest", "source_identity", "usage"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "LIMIT",
+    "Cache",
+    "Usage",
+    "cache_folder",
+    "cache_path",
+    "file_identity",
+    "source_digest",
+    "source_identity",
+    "usage",
+]
 
 #: The most bytes of all entries of one kind.
 LIMIT = 512 << 20
@@ -39,22 +51,30 @@ _FRESH = 3600.0
 _DIGITS = 64
 
 
-def cache_folder() -> Path | None:
+def cache_path() -> str | None:
     """``$PTXMOTION_CACHE``, else ``ptxmotion`` in the user's cache folder; `None` where the user has no home folder."""
     if own := os.environ.get("PTXMOTION_CACHE"):
-        return Path(own)
+        return own
     if base := os.environ.get("XDG_CACHE_HOME"):
-        return Path(base) / "ptxmotion"
+        return os.path.join(base, "ptxmotion")
     home = os.path.expanduser("~")
-    return Path(home) / ".cache" / "ptxmotion" if os.path.isabs(home) else None
+    return os.path.join(home, ".cache", "ptxmotion") if os.path.isabs(home) else None
+
+
+def cache_folder() -> Path | None:
+    """`cache_path` as a `Path`."""
+    from pathlib import Path
+
+    path = cache_path()
+    return Path(path) if path is not None else None
 
 
 class Cache:
     """The entries of one kind below ``folder``; with `None` none are stored. A key is a sequence of texts or bytes."""
 
-    def __init__(self, kind: str, folder: Path | None) -> None:
+    def __init__(self, kind: str, folder: Path | str | None) -> None:
         self.kind = kind
-        self.folder = folder / kind if folder is not None else None
+        self.folder = os.path.join(folder, kind) if folder is not None else None
 
     def get(self, *key: str | bytes) -> bytes | None:
         """The bytes that were put under the key; `None` where there are none, or the entry is damaged."""
@@ -70,13 +90,13 @@ class Cache:
         if path is None:
             return
         with contextlib.suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            os.makedirs(os.path.dirname(path), exist_ok=True, mode=0o700)
             _write(path, _digest(self.kind, name, body) + body)
             _prune(path, LIMIT // _SHARES)
 
-    def _place(self, key: tuple[str | bytes, ...]) -> tuple[str, Path | None]:
+    def _place(self, key: tuple[str | bytes, ...]) -> tuple[str, str | None]:
         name = _hash(key)
-        return name, self.folder / name[:2] / name[2:] if self.folder is not None else None
+        return name, os.path.join(self.folder, name[:2], name[2:]) if self.folder is not None else None
 
 
 def _hash(key: Iterable[str | bytes]) -> str:
@@ -91,7 +111,7 @@ def _digest(kind: str, name: str, body: bytes) -> bytes:
     return hashlib.sha256(f"{kind}\0{name}\0".encode() + body).hexdigest().encode()
 
 
-def _read(path: Path) -> bytes | None:
+def _read(path: str) -> bytes | None:
     """The bytes of a regular file; `None` for everything else."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -113,43 +133,43 @@ def _read(path: Path) -> bytes | None:
         os.close(handle)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: str, data: bytes) -> None:
     import tempfile
 
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+    handle, name = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".new-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()  # a rename does not replace a folder; a folder with files in it stays
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.rmdir(path)  # a rename does not replace a folder; a folder with files in it stays
         os.replace(name, path)
     except BaseException:
         os.unlink(name)
         raise
 
 
-def _prune(newest: Path, limit: int) -> None:
+def _prune(newest: str, limit: int) -> None:
     """Remove other entries in the folder of ``newest``, least recently used first, until all take at most ``limit``
     bytes."""
-    entries = sorted(_files(newest.parent), key=lambda entry: entry[1].st_mtime)
+    entries = sorted(_files(os.path.dirname(newest)), key=lambda entry: entry[1].st_mtime)
     total = sum(status.st_size for _, status in entries)
     for path, status in entries:
         if total <= limit:
             return
         if path != newest:
             with contextlib.suppress(OSError):
-                path.unlink()
+                os.unlink(path)
             total -= status.st_size
 
 
-def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
     """The regular files of a folder. Raises `OSError`."""
     with os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(FileNotFoundError):  # another process has removed it
                 status = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
-                    yield Path(entry.path), status
+                    yield entry.path, status
 
 
 class Usage(NamedTuple):
@@ -182,7 +202,7 @@ def usage() -> Usage:
 # --- parts of keys
 
 
-def file_identity(path: Path) -> str:
+def file_identity(path: Path | str) -> str:
     """A text that differs for each file, such as a program, that has ever been at the path.
 
     It consists of size, times, device and inode. It does not depend on the content, because ptxas has about 30 MB,

@@ -6,11 +6,14 @@ its settings (`compiler.build_step`).
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from .outcome import MISSING, CommandError, guarded, say, usage_error
+
+if TYPE_CHECKING:
+    import argparse
 
 __all__ = ["main", "run_nvcc"]
 
@@ -31,7 +34,9 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `nvcc`, for the help and for completion."""
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…", help="the arguments of nvcc")
+    from argparse import REMAINDER
+
+    parser.add_argument("arguments", nargs=REMAINDER, metavar="…", help="the arguments of nvcc")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -46,7 +46,9 @@ def run_step(step: BuildStep, path: str, use: Callable[[str], None]) -> int:
     import signal
 
     from ..compiler.build_step import time_limit
+    from . import collect_garbage_rarely
 
+    collect_garbage_rarely()
     try:
         signal.signal(signal.SIGTERM, _end)  # so that ptxas and temporary files do not stay
         with time_limit():

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the verb; the exit status of the program."""
-    from ..compiler.tuned_modules import TUNED
+    from ..compiler.host_contracts import TUNED
     from ..injection.library import NoLibrary, environment, find_library
     from ..injection.server import LOG, listening, run_program
     from .ptx_step import parse_flags

@@ -30,13 +30,13 @@ from collections.abc import Callable, Generator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ..cache import Cache, cache_folder, file_identity, source_identity
+from ..cache import Cache, cache_path, file_identity, source_identity
 from ..python_child import FOLDER
-from .host_contracts import HostFiles, contracts_of, host_files_of
-from .tuned_modules import TUNED, TunedFiles, UnusableTuning, tuned_files
+from .host_contracts import TUNED, HostFiles, contracts_of, host_files_of
 
 if TYPE_CHECKING:
     from ..driver import Policy
+    from .tuned_modules import TunedFiles
 
 __all__ = ["BuildStep", "Flags", "StepFailed", "step_of_cicc", "time_limit"]
 
@@ -69,7 +69,7 @@ class BuildStep:
         """An entry of the log, and ``text``: the optimized PTX, or `None` if no kernel changed; and ``contracts``: the
         bytes of a contract for each kernel with versions. Raises `StepFailed` and errors of the optimizer."""
         started = time.perf_counter()
-        cache = Cache("nvcc", cache_folder())
+        cache = Cache("nvcc", cache_path())
         tuned = self._tuned(given)
         key = self._key(given, tuned)
         entry = _decoded(cache.get(*key)) if key else None
@@ -84,8 +84,12 @@ class BuildStep:
 
     def _tuned(self, given: bytes) -> TunedFiles | None:
         """The tuned module that takes the place of the optimized one. Raises `StepFailed`."""
+        if self.host_files is None or not os.environ.get(TUNED):
+            return None
+        from .tuned_modules import UnusableTuning, tuned_files
+
         try:
-            found = tuned_files(given) if self.host_files is not None else None
+            found = tuned_files(given)
         except UnusableTuning as error:
             raise StepFailed(str(error)) from error
         excluded = [name for name in ("PTXMOTION_ONLY", "PTXMOTION_SKIP") if os.environ.get(name)]
@@ -100,7 +104,7 @@ class BuildStep:
         own = (tuned.ptx, tuned.contract) if tuned is not None else ()
         try:
             ptxas = os.environ["PTXMOTION_PTXAS"]
-            tool = file_identity(ptxas)  # pyright: ignore[reportArgumentType]
+            tool = file_identity(ptxas)
             return (source_identity(FOLDER, _DECIDERS), tool, repr(self.runs), *settings, *own, given)
         except (OSError, KeyError):
             return ()
@@ -151,6 +155,7 @@ class BuildStep:
     def _of_tuned(self, given: bytes, tuned: TunedFiles, suffix: str) -> dict[str, Any]:
         """The entry of the cache for a tuned module. Raises `StepFailed`."""
         from ..ptx import parse, print_kernel, print_module
+        from .tuned_modules import UnusableTuning
 
         before = parse(given.decode("utf-8", "surrogateescape"), "module.ptx")
         try:

@@ -21,8 +21,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from .replacing import replace_file
 
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
 __all__ = [
     "SECTION",
     "SIBLINGS",
+    "TUNED",
     "HostFiles",
+    "InvalidSetting",
+    "check_tuned",
     "contracts_of",
     "host_files_of",
     "makes_objects",
@@ -46,6 +48,9 @@ SECTION = "ptxmotion_contracts"
 #: The environment variable with the device files of the sources that are compiled for several targets: a JSON list of
 #: lists of paths, as a dry run of the build has named them. Without the variable no versions are made.
 SIBLINGS = "PTXMOTION_SIBLINGS"
+
+#: The environment variable with a folder of `contract tune` (`tuned_modules`).
+TUNED = "PTXMOTION_TUNED"
 
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 
@@ -62,8 +67,18 @@ def wants_contracts() -> bool:
     return text == "1"
 
 
-@dataclass(frozen=True)
-class HostFiles:
+def check_tuned() -> None:
+    """Raise `InvalidSetting` if PTXMOTION_TUNED names no folder, or contracts are not wanted."""
+    folder = os.environ.get(TUNED)
+    if not folder:
+        return
+    if not wants_contracts():
+        raise InvalidSetting(f"{TUNED} needs PTXMOTION_CONTRACT=1: without checks at the launch no version is launched")
+    if not os.path.isdir(folder):
+        raise InvalidSetting(f"{TUNED}='{folder}' is not a folder; `ptxmotion contract tune -o DIR` makes one")
+
+
+class HostFiles(NamedTuple):
     """The files of one step cicc: the stub, the device file, and the names of the device files of all targets."""
 
     stub: str

@@ -31,8 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from ..toolchain.places import executable, is_executable, path_folders, system_folders, wheel_folders
-from .host_contracts import SIBLINGS, makes_objects, siblings_of, wants_contracts
-from .tuned_modules import check_setting
+from .host_contracts import SIBLINGS, check_tuned, makes_objects, siblings_of, wants_contracts
 
 __all__ = ["ASSEMBLIES", "NoCompiler", "encoded", "find_nvcc", "launch"]
 
@@ -71,7 +70,7 @@ def launch(arguments: Sequence[str], say: Callable[[str], None]) -> NoReturn:
     if os.environ.get(_IS_DRY_RUN):
         say(_AGAIN)
         os._exit(1)
-    check_setting()
+    check_tuned()
     nvcc, has_contracts = _unwrapped(find_nvcc()), wants_contracts()
     before = dict(os.environ)
     try:

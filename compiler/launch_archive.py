@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Sequence
 
 from ..cache import file_identity
 from ..python_child import FOLDER
+from ..toolchain.places import executable, is_executable, path_folders
 from .toolkit_view import own_folder, private_folders
 
 __all__ = ["WRAPPED", "NoArchive", "launch_archive", "link_options"]
@@ -71,7 +69,7 @@ def link_options(archive: str) -> list[str]:
 def launch_archive(compiler: Sequence[str]) -> str:
     """The path of the archive, compiled with ``compiler``: a program of gcc or clang, and options of the machine such
     as ``-m64``. Raises `NoArchive`."""
-    program = shutil.which(compiler[0])
+    program = _found(compiler[0])
     if program is None:
         raise NoArchive(f"{compiler[0]} is missing")
     problem = "there is no home folder and no folder for temporary files"
@@ -96,8 +94,15 @@ def launch_archive(compiler: Sequence[str]) -> str:
     raise NoArchive(problem)
 
 
+def _found(compiler: str) -> str | None:
+    """The path of a program that is named as in a command of the shell."""
+    if os.path.dirname(compiler):
+        return compiler if is_executable(compiler) else None
+    return next((path for folder in path_folders() if (path := executable(folder, compiler)) is not None), None)
+
+
 def _digest(compiler: Sequence[str]) -> str:
-    hash = hashlib.sha256(repr((compiler, file_identity(compiler[0]), _FLAGS, WRAPPED)).encode())  # pyright: ignore[reportArgumentType]
+    hash = hashlib.sha256(repr((compiler, file_identity(compiler[0]), _FLAGS, WRAPPED)).encode())
     for source in _SOURCES:
         with open(_source(source), "rb") as file:
             hash.update(hashlib.sha256(file.read()).digest())
@@ -110,6 +115,8 @@ def _source(name: str) -> str:
 
 def _build(compiler: Sequence[str], path: str) -> None:
     """Compile the archive, and rename it to ``path``. Raises `OSError`, `NoArchive`."""
+    import tempfile
+
     with tempfile.TemporaryDirectory(dir=os.path.dirname(path)) as work:
         objects = [_compiled(compiler, f"ptxmotion_{name}", work, ()) for name in ("launch", "cudart")]
         objects += [_compiled(compiler, "ptxmotion_wrap", work, (f"-DPTXMOTION_{name}",)) for name in WRAPPED]
@@ -126,6 +133,8 @@ def _compiled(compiler: Sequence[str], name: str, work: str, defines: Sequence[s
 
 
 def _run(command: Sequence[str]) -> None:
+    import subprocess
+
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except FileNotFoundError:

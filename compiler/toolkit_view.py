@@ -26,7 +26,7 @@ import hashlib
 import os
 import re
 
-from ..cache import cache_folder
+from ..cache import cache_path
 from ..python_child import isolated_command
 
 __all__ = ["NoView", "missing_libraries", "own_folder", "private_folders", "toolkit_view"]
@@ -104,7 +104,7 @@ def missing_libraries(folder: str) -> str | None:
 
 def private_folders(kind: str) -> list[str]:
     """The folders in which files of a kind may be, the preferred one first. `own_folder` makes them."""
-    cache = cache_folder()
+    cache = cache_path()
     inside = [os.path.join(cache, kind)] if cache is not None else []
     return [*inside, os.path.join(os.environ.get("TMPDIR") or "/tmp", f"ptxmotion-nvcc-{kind}-{os.getuid()}")]
 

@@ -15,32 +15,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .host_contracts import InvalidSetting, wants_contracts
+from .host_contracts import TUNED
 
 if TYPE_CHECKING:
     from ..contract import Contract
     from ..contract.document import KernelContract
     from ..ptx import Module
 
-__all__ = ["TUNED", "TunedFiles", "UnusableTuning", "check_setting", "tuned_files"]
-
-#: The environment variable with the folder.
-TUNED = "PTXMOTION_TUNED"
+__all__ = ["TunedFiles", "UnusableTuning", "tuned_files"]
 
 
 class UnusableTuning(Exception):
     """The files of a tuned module cannot be used; the text says why."""
-
-
-def check_setting() -> None:
-    """Raise `InvalidSetting` if PTXMOTION_TUNED names no folder, or contracts are not wanted."""
-    folder = os.environ.get(TUNED)
-    if not folder:
-        return
-    if not wants_contracts():
-        raise InvalidSetting(f"{TUNED} needs PTXMOTION_CONTRACT=1: without checks at the launch no version is launched")
-    if not os.path.isdir(folder):
-        raise InvalidSetting(f"{TUNED}='{folder}' is not a folder; `ptxmotion contract tune -o DIR` makes one")
 
 
 @dataclass(frozen=True)

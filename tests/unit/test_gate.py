@@ -412,7 +412,7 @@ def test_a_judge_for_small_launches_ignores_what_a_full_multiprocessor_holds(jud
 def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
     first = judge.figures(TEXT)
     assert judge.cache.folder is not None
-    damaged = [path for path in judge.cache.folder.rglob("*") if path.is_file()]
+    damaged = [path for path in Path(judge.cache.folder).rglob("*") if path.is_file()]
     for path in damaged:
         path.write_text("{")
     assert damaged and judge.figures(TEXT) == first

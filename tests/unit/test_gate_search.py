@@ -129,6 +129,19 @@ def test_other_entries_are_left_out_unless_a_function_is_judged_that_they_may_ca
     assert names("f", "a") == ["f", "g", "a", "b", "c", "d"]
 
 
+def test_the_functions_that_a_judged_function_calls_stay_where_no_entry_may_call() -> None:
+    """As in relocatable PTX of sources without entries, and in front of a function that no entry calls."""
+    text = (
+        ".version 8.0\n.target sm_80\n.address_size 64\n.func g();\n"
+        ".func f() { call g; ret; }\n.func g() { ret; }\n.func h() { ret; }\n"
+    )
+    for entry in ("", ".entry a() { ret; }\n"):
+        module = parse(text + entry)
+        functions = module_of(module, [module.kernel("f")]).kernels
+        assert [each.name for each in functions] == ["f", "g", "h"], entry
+        assert [each.name for each in module_of(module, [module.kernel("h")]).kernels] == ["h"], entry
+
+
 @pytest.mark.parametrize(
     ("before", "body"),
     [

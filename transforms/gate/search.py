@@ -146,12 +146,13 @@ def module_of(module: Module, kernels: Sequence[Kernel], instead: Mapping[str, K
     """The module without the entries that are not in ``kernels``. ``instead`` replaces kernels by name.
 
     Where one of the kernels is a function, entries that may call it stay: only these show whether it got better. If
-    none of the entries that stay can reach a function, the functions that are not in ``kernels`` are left out, too.
+    nothing that stays can reach a function, the functions that are not in ``kernels`` are left out, too.
     """
     names = {kernel.name for kernel in kernels}
     with_callers = any(not kernel.is_entry for kernel in kernels)
     entries = [each for each in module.entries if each.name in names or (with_callers and _may_call(each))]
     shown = [instead.get(each.name, each) for each in entries] if instead else entries
+    shown = [*shown, *(each for each in kernels if not each.is_entry)]
     stay = {each.name for each in entries} | names
     if any(_may_call(each) or _names_functions(each, module) for each in shown) or _may_name_functions(module):
         stay |= {each.name for each in module.kernels if not each.is_entry}
