@@ -247,7 +247,7 @@ class Members:
         """Which tiles are padded in teams at edges."""
         if tiled not in self._padding:
             tiles = frozenset(node for node in tiled if node in self.reaches)
-            self._padding[tiled] = Reads(self.group, self.options, tiles)
+            self._padding[tiled] = Reads(self.nodes, self.options, tiles)
         return self._padding[tiled]
 
     def at_edges(self, group: Group) -> float:
