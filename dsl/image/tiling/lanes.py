@@ -10,12 +10,11 @@ places of other items outside of their images the pixels of the boundary: in a r
 these pixels; below the image from a row above; above the image as soon as the row that is repeated is computed. So
 windows are read everywhere without an exchange of indices (`padding`).
 
-Operators get the pixels around theirs in an array with constant indices, as in hybrid tiles.
+The rows of an item are an array with constant indices, which nvcc keeps in registers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -53,17 +52,15 @@ class LanesKernel(GroupKernel):
         super().__init__(group, options)
         self.layout, (self.columns, self.tall) = group.lanes, group.pixels
         self.halo = self.layout.halo(self.columns)
-        self.centre = Param("centre_x", t.I32), Param("centre_y", t.I32)
-        self.variables |= set(self.centre)
-        self._words = {item: self.arguments.reserved(f"row_of_{_image(item).name}") for item in self.layout.items}
-        #: By (root, item): the variable with the pixels around a pixel of the root, row by row.
-        self._around: dict[tuple[Node[Any], Item], Param] = {}
-        for root, reads in self.layout.reads.items():
-            for item in reads:
-                name = self.arguments.reserved(f"near_{_image(item).name}")
-                self._around[root, item] = Param(name, t.Pointer(_image(item).pixel, const=True))
-        self.variables |= set(self._around.values())
-        #: By result: the word with its pixels.
+        self.places_of_root = tuple(Param(name, t.I32) for name in ("centre_x", "centre_y", "column"))
+        #: By item: the array with the rows that a lane keeps, row by row, the oldest one first.
+        self.kept: dict[Item, Param] = {}
+        for item in self.layout.items:
+            name = self.arguments.reserved(f"rows_of_{_image(item).name}")
+            self.kept[item] = Param(name, t.Pointer(_image(item).pixel, const=True))
+        self.variables |= {*self.places_of_root, *self.kept.values()}
+        #: By result that is not kept: the array with the pixels of a row. By result: the word with these.
+        self._rows = {n: self.arguments.reserved(f"row_of_{n.name}") for n in group.stored if n not in self.kept}
         self._packed = {node: self.arguments.reserved(f"packed_{node.name}") for node in group.stored}
         #: An access of each item that is an input: how it is loaded.
         self._accesses: dict[Staged, Access] = {}
@@ -81,41 +78,45 @@ class LanesKernel(GroupKernel):
         left = self.halo[0]
         lane = f"(local_x - {left})" if left else "local_x"
         lines = [f"lane_x = first_x + {lane} * {self.columns}" if self.columns > 1 else f"lane_x = first_x + {lane}"]
-        for (root, item), array in self._around.items():
-            size = _size(self.layout.reads[root][item].inner)
+        for item, array in self.kept.items():
+            size = self._width(item) * self.layout.depth(item, inner=False)
             lines.append(f"{array.name} = local({_image(item).pixel}, {size})")
+        lines += [f"{row} = local({node.pixel}, {self.columns})" for node, row in self._rows.items()]
         for node in self.group.stored:
             if word := _word(node.pixel, self.columns):
                 # An array of words has the alignment of words.
                 lines.append(f"{self._packed[node]} = local({word}, 1)")
         return lines
 
+    def _width(self, item: Item) -> int:
+        """The pixels that a lane keeps of a row."""
+        return self.columns + sum(self.layout.columns(item))
+
+    def _newest(self, item: Item, inner: bool) -> int:
+        """The place of the first column of a lane in the newest row of an item."""
+        return (self.layout.depth(item, inner=inner) - 1) * self._width(item) + self.layout.columns(item)[0]
+
     # --- pixels ------------------------------------------------------------------------------------------------
 
     def stored(self, tile: Tile, context: Context) -> PixelFunction:
         assert context.root is not None
-        return self._near(context.root, tile.node)
+        return self._near(context.root, tile.node, context.inner)
 
     def _source(self, access: Access, reader: Node[Any], context: Context) -> PixelFunction:
         staged = self.layout.staged(access, reader)
         if context.root is not None and not context.far and staged in self.layout.reads[context.root]:
-            return self._near(context.root, staged)
+            return self._near(context.root, staged, context.inner)
         return super()._source(access, reader, context)
 
-    def _near(self, root: Node[Any], item: Item) -> PixelFunction:
-        """The function that reads an item from the pixels around a pixel of a root."""
-        array, reach = self._around[root, item], self.layout.reads[root][item].inner
+    def _near(self, root: Node[Any], item: Item, inner: bool) -> PixelFunction:
+        """The function that reads an item near a pixel of a root, which is in the column ``column`` of the lane."""
+        array, width, reaches = self.kept[item], self._width(item), self.layout.reaches
+        start = self._newest(item, inner) - width * (reaches[item].down - reaches[root].down)
+        x, y, column = (param.name for param in self.places_of_root)
+        index = f"{start} + (y - {y}) * {width} + (x - {x}) + {column}"
         name = self.arguments.reserved(f"read_{array.name}")
-        x, y = (f"{axis} - {centre.name}" for axis, centre in zip("xy", self.centre, strict=True))
-        index = f"({y} + {reach.up}) * {reach.left + reach.right + 1} + ({x} + {reach.left})".replace("+ -", "- ")
-        pixel = _image(item).pixel
-        return pixel_function(name, (array, *self.centre), pixel, [f"return {array.name}[{index}]"], {})
-
-    def _kept(self, item: Item, row: int, column: int) -> str:
-        """The variable with a pixel of an item: ``row`` counts from the oldest row, ``column`` from the first column of
-        the lane."""
-        side = "" if column < 0 else "_"
-        return f"{self._words[item]}_{row}{side}{abs(column)}" if column >= 0 else f"{self._words[item]}_{row}m{-column}"
+        taken, pixel = (array, *self.places_of_root), _image(item).pixel
+        return pixel_function(name, taken, pixel, [f"return {array.name}[{index}]"], {})
 
     # --- one row -----------------------------------------------------------------------------------------------
 
@@ -124,94 +125,71 @@ class LanesKernel(GroupKernel):
         lines: list[str] = []
         for each in (*(item for item in self.layout.items if isinstance(item, Staged)), *self.layout.roots):
             reach = self.layout.reaches[each]
-            body = self._moved(each, inner) if each in self._words else []
+            body = self._moved(each, inner) if each in self.kept else []
             body.append(f"row = first_y + step + {reach.down}" if reach.down else "row = first_y + step")
             body += self._loaded(each, inner) if isinstance(each, Staged) else self._computed(each, inner)
-            if not inner and isinstance(each, Node) and each in self._words:
+            if not inner and isinstance(each, Node) and each in self.kept:
                 body += self._padded(each)
-            body += self._exchanged(each, inner) if each in self._words else []
-            if not inner and isinstance(each, Node) and each in self._words:
+            body += self._exchanged(each, inner) if each in self.kept else []
+            if not inner and isinstance(each, Node) and each in self.kept:
                 body += self._repeated(each)
             if not first:
                 lines += body
-            elif each in self._words:
+            elif each in self.kept:
                 begin = -reach.up - reach.down
                 lines += [f"if step >= {begin}:", *(f"    {line}" for line in body)]
-        return lines if first else lines + self._stores(inner)
+        return lines
 
     def _moved(self, item: Item, inner: bool) -> list[str]:
         """Each row of an item takes the place of the one before."""
-        left, right = self.layout.columns(item)
-        rows = self.layout.depth(item, inner=inner) - 1
-        columns = range(-left, self.columns + right)
-        return [f"{self._kept(item, row, c)} = {self._kept(item, row + 1, c)}" for row in range(rows) for c in columns]
+        array, width = self.kept[item].name, self._width(item)
+        moved = (self.layout.depth(item, inner=inner) - 1) * width
+        return [f"for i in unroll(range({moved})):", f"    {array}[i] = {array}[i + {width}]"] if moved else []
 
-    def _newest(self, item: Item, inner: bool) -> list[str]:
-        """The variables with the newest row of an item, without pixels of other lanes."""
-        row = self.layout.depth(item, inner=inner) - 1
-        return [self._kept(item, row, column) for column in range(self.columns)]
+    def _of_columns(self, *lines: str) -> list[str]:
+        """Lines for each column of a lane, which is ``column``."""
+        return [f"for column in unroll(range({self.columns})):", *(f"    {line}" for line in lines)]
 
     def _loaded(self, item: Staged, inner: bool) -> list[str]:
         """Load the next row of an input."""
-        names, access = self._newest(item, inner), self._accesses[item]
+        access, array, start = self._accesses[item], self.kept[item].name, self._newest(item, inner)
         pixels = self.use(self.arguments.pointer(item.image, access.param.name))
         width = self.use(self.arguments.width(item.image, pixels))
-        if inner:
-            return self._load_of_words(names, pixels, width, item.image.pixel)
-        boundary = Boundary.CLAMP if item.boundary.kind == "undefined" else item.boundary
-        name = self.arguments.reserved(f"load_{access.param.name}")
-        checks = Checks(far=True), Checks(far=True)
-        load = load_function(replace(access, boundary=boundary), checks, self.arguments, name)
-        return [f"{each} = {self.call(load, f'lane_x + {at}', 'row')}" for at, each in enumerate(names)]
-
-    def _load_of_words(self, names: Sequence[str], pixels: str, width: str, pixel: t.Type) -> list[str]:
-        word, start = _word(pixel, self.columns), f"row * {width} + lane_x"
+        if not inner:
+            boundary = Boundary.CLAMP if item.boundary.kind == "undefined" else item.boundary
+            name = self.arguments.reserved(f"load_{access.param.name}")
+            checks = Checks(far=True), Checks(far=True)
+            load = load_function(replace(access, boundary=boundary), checks, self.arguments, name)
+            return self._of_columns(f"{array}[{start} + column] = {self.call(load, 'lane_x + column', 'row')}")
+        word, at = _word(item.image.pixel, self.columns), f"row * {width} + lane_x"
         if not word:
-            return [f"{name} = {pixels}[{start} + {at}]" for at, name in enumerate(names)]
+            return self._of_columns(f"{array}[{start} + column] = {pixels}[{at} + column]")
         loaded = self.arguments.reserved("loaded")
-        lines = [f"{loaded} = pointer_cast({word}, addr({pixels}[{start}]))[0]"]
-        return lines + [f"{name} = pointer_cast({pixel}, addr({loaded}))[{at}]" for at, name in enumerate(names)]
+        part = f"pointer_cast({item.image.pixel}, addr({loaded}))[column]"
+        line = f"{loaded} = pointer_cast({word}, addr({pixels}[{at}]))[0]"
+        return [line, *self._of_columns(f"{array}[{start} + column] = {part}")]
 
     def _computed(self, root: Node[Any], inner: bool) -> list[str]:
         """Compute the next row of an operator."""
-        lines = ["centre_y = row"]
+        x, y = "lane_x + column", "row"
         if not inner:
+            # Lanes outside of the image compute a pixel of it, which nobody reads.
+            width = self.use(self.arguments.width(root, root.name))
             height = self.use(self.arguments.height(root, root.name))
-            lines = [f"centre_y = max(min(row, {height} - 1), 0)"]
-        function = self.pixel(root, Context(inner=inner, root=root))
-        for column, name in enumerate(self._results(root, inner)):
-            lines += [line for item in self.layout.reads[root] for line in self._surroundings(root, item, column, inner)]
-            at = f"lane_x + {column}"
-            if not inner:
-                at = f"max(min({at}, {self.use(self.arguments.width(root, root.name))} - 1), 0)"
-            lines += [f"centre_x = {at}", f"{name} = {self.call(function, 'centre_x', 'centre_y')}"]
-        return lines
-
-    def _results(self, root: Node[Any], inner: bool) -> list[str]:
-        """The variables for the pixels of a row of an operator."""
-        if root in self._words:
-            return self._newest(root, inner)
-        return [f"result_{self.group.stored.index(root)}_{column}" for column in range(self.columns)]
-
-    def _surroundings(self, root: Node[Any], item: Item, column: int, inner: bool) -> list[str]:
-        """Get the pixels of an item around a pixel of a root."""
-        reach, array = self.layout.reads[root][item].inner, self._around[root, item]
-        newest = self.layout.depth(item, inner=inner) - 1 + self.layout.reaches[root].down
-        newest -= self.layout.reaches[item].down
-        lines: list[str] = []
-        for dy in range(-reach.up, reach.down + 1):
-            for dx in range(-reach.left, reach.right + 1):
-                lines.append(f"{array.name}[{len(lines)}] = {self._kept(item, newest + dy, column + dx)}")
-        return lines
+            x, y = f"max(min({x}, {width} - 1), 0)", f"max(min({y}, {height} - 1), 0)"
+        value = self.call(self.pixel(root, Context(inner=inner, root=root)), "centre_x", "centre_y")
+        place = f"{self.kept[root].name}[{self._newest(root, inner)} + column]" if root in self.kept else ""
+        place = place or f"{self._rows[root]}[column]"
+        return [f"centre_y = {y}", *self._of_columns(f"centre_x = {x}", f"{place} = {value}")]
 
     def _exchanged(self, item: Item, inner: bool) -> list[str]:
         """Get the pixels of other lanes in the newest row of an item."""
-        (left, right), row = self.layout.columns(item), self.layout.depth(item, inner=inner) - 1
+        (left, right), array, start = self.layout.columns(item), self.kept[item].name, self._newest(item, inner)
         lines: list[str] = []
         for column in (*range(-left, 0), *range(self.columns, self.columns + right)):
-            lanes, own = column // self.columns, self._kept(item, row, column % self.columns)
+            lanes, own = column // self.columns, f"{array}[{start + column % self.columns}]"
             shuffle = "shfl_up_sync" if lanes < 0 else "shfl_down_sync"
-            lines.append(f"{self._kept(item, row, column)} = {shuffle}({_EVERY_LANE}, {own}, {abs(lanes)})")
+            lines.append(f"{array}[{start + column}] = {shuffle}({_EVERY_LANE}, {own}, {abs(lanes)})")
         return lines
 
     def _stores(self, inner: bool) -> list[str]:
@@ -229,18 +207,18 @@ class LanesKernel(GroupKernel):
         return [f"if {' and '.join(tests)}:", *(f"    {line}" for line in lines)] if tests else lines
 
     def _stored_row(self, node: Node[Any], start: str, width: str, inner: bool) -> list[str]:
-        names, out, word = self._results(node, inner), self.output(node), _word(node.pixel, self.columns)
-        if node in self._words:
-            age = self.layout.reaches[node].down
-            row = self.layout.depth(node, inner=inner) - 1 - age
-            names = [self._kept(node, row, column) for column in range(self.columns)]
+        out, word, value = self.output(node), _word(node.pixel, self.columns), ""
+        if node in self.kept:
+            place = self._newest(node, inner) - self.layout.reaches[node].down * self._width(node)
+            value = f"{self.kept[node].name}[{place} + column]"
+        value = value or f"{self._rows[node]}[column]"
+        store = f"{out}[{start} + column] = {value}"
         if not inner:
-            stores = [(at, f"{out}[{start} + {at}] = {name}") for at, name in enumerate(names)]
-            return [line for at, store in stores for line in (f"if lane_x + {at} < {width}:", f"    {store}")]
+            return self._of_columns(f"if lane_x + column < {width}:", f"    {store}")
         if not word:
-            return [f"{out}[{start} + {at}] = {name}" for at, name in enumerate(names)]
+            return self._of_columns(store)
         packed = self._packed[node]
-        lines = [f"pointer_cast({node.pixel}, {packed})[{at}] = {name}" for at, name in enumerate(names)]
+        lines = self._of_columns(f"pointer_cast({node.pixel}, {packed})[column] = {value}")
         return [*lines, f"pointer_cast({word}, addr({out}[{start}]))[0] = {packed}[0]"]
 
     # --- edges -------------------------------------------------------------------------------------------------
@@ -253,21 +231,20 @@ class LanesKernel(GroupKernel):
             return []
         width = self.use(self.arguments.width(node, node.name))
         height = self.use(self.arguments.height(node, node.name))
-        names = self._newest(node, False)
+        array, start = self.kept[node].name, self._newest(node, False)
+        pixel, outside = f"{array}[{start} + column]", f"lane_x + column < 0 or lane_x + column >= {width}"
         if not boundary.is_index_map:
             value, objects = constant_of(boundary, node.pixel, f"outside_{node.name}")
             self.maps |= objects
-            rows = "row < 0 or row >= " + height
-            tests = [f"{rows} or lane_x + {at} < 0 or lane_x + {at} >= {width}" for at in range(self.columns)]
-            return [f"{name} = {value} if {test} else {name}" for name, test in zip(names, tests, strict=True)]
-        lines = self._clamped(names, width) if boundary.kind == "clamp" else self._mapped(names, boundary, width)
-        lines += [f"if row >= {height}:", f"    other_row = {self._map(boundary)}(row, {height})"]
-        newest = self.layout.depth(node, inner=False) - 1
-        for age in range(1, newest + 1):
-            older = [self._kept(node, newest - age, column) for column in range(self.columns)]
-            lines.append(f"    if other_row == row - {age}:")
-            lines += [f"        {name} = {other}" for name, other in zip(names, older, strict=True)]
-        return lines
+            test = f"row < 0 or row >= {height} or {outside}"
+            return self._of_columns(f"{pixel} = {value} if {test} else {pixel}")
+        lines = self._clamped(node, width) if boundary.kind == "clamp" else self._mapped(node, boundary, width)
+        below = [f"other_row = {self._map(boundary)}(row, {height})"]
+        for age in range(1, self.layout.depth(node, inner=False)):
+            older = f"{array}[{start - age * self._width(node)} + column]"
+            copy = self._of_columns(f"{pixel} = {older}")
+            below += [f"if other_row == row - {age}:", *(f"    {line}" for line in copy)]
+        return [*lines, f"if row >= {height}:", *(f"    {line}" for line in below)]
 
     def _map(self, boundary: Boundary) -> str:
         """The name of the function that maps an index outside of an image."""
@@ -276,59 +253,64 @@ class LanesKernel(GroupKernel):
         self.maps[index_map.name] = index_map
         return index_map.name
 
-    def _clamped(self, names: Sequence[str], width: str) -> list[str]:
-        """Repeat the first and the last pixel of a row of an image."""
-        first = f"first_x - {self.halo[0] * self.columns}"
-        lines = [f"last_place = {width} - 1 - ({first})", f"edge_value = {names[0]}"]
-        for at in range(1, self.columns):
-            lines.append(f"edge_value = {names[at]} if last_place % {self.columns} == {at} else edge_value")
-        lines.append(f"low_value = shfl_sync({_EVERY_LANE}, {names[0]}, (0 - ({first})) // {self.columns} & {WARP - 1})")
-        place = f"last_place // {self.columns} & {WARP - 1}"
-        lines.append(f"high_value = shfl_sync({_EVERY_LANE}, edge_value, {place})")
-        for at, name in enumerate(names):
-            inside = f"(high_value if lane_x + {at} >= {width} else {name})"
-            lines.append(f"{name} = low_value if lane_x + {at} < 0 else {inside}")
-        return lines
+    def _first_column(self) -> str:
+        """The coordinate of the first column of the warp, as code."""
+        left = self.halo[0] * self.columns
+        return f"(first_x - {left})" if left else "first_x"
 
-    def _mapped(self, names: Sequence[str], boundary: Boundary, width: str) -> list[str]:
+    def _clamped(self, node: Node[Any], width: str) -> list[str]:
+        """Repeat the first and the last pixel of a row of an image."""
+        array, start = self.kept[node].name, self._newest(node, False)
+        low, high = (self.arguments.reserved(f"{word}_{node.name}") for word in ("first", "last"))
+        lines = [f"last_place = {width} - 1 - {self._first_column()}", f"{high} = {array}[{start}]"]
+        for at in range(1, self.columns):
+            value = f"{array}[{start + at}] if last_place % {self.columns} == {at} else {high}"
+            lines.append(f"{high} = {value}")
+        lane = f"(0 - {self._first_column()}) // {self.columns} & {WARP - 1}"
+        lines.append(f"{low} = shfl_sync({_EVERY_LANE}, {array}[{start}], {lane})")
+        lines.append(f"{high} = shfl_sync({_EVERY_LANE}, {high}, last_place // {self.columns} & {WARP - 1})")
+        own = f"{array}[{start} + column]"
+        inside = f"({high} if lane_x + column >= {width} else {own})"
+        return [*lines, *self._of_columns(f"{own} = {low} if lane_x + column < 0 else {inside}")]
+
+    def _mapped(self, node: Node[Any], boundary: Boundary, width: str) -> list[str]:
         """Get the pixels outside of a row of an image from the lanes that have those that the boundary gives."""
-        first, lines, values = f"first_x - {self.halo[0] * self.columns}", list[str](), list[str]()
-        for at, name in enumerate(names):
-            lines.append(f"other_place = {self._map(boundary)}(lane_x + {at}, {width}) - ({first})")
-            lines.append(f"other_lane = other_place // {self.columns} & {WARP - 1}")
-            value = f"{name}_outside"
-            for slot, own in enumerate(names):
-                given = f"shfl_sync({_EVERY_LANE}, {own}, other_lane)"
-                lines.append(f"given = {given}")
-                chosen = f"given if other_place % {self.columns} == {slot} else {value}"
-                lines.append(f"{value} = {chosen if slot else 'given'}")
-            outside = f"lane_x + {at} < 0 or lane_x + {at} >= {width}"
-            values.append(f"{name} = {value} if {outside} else {name}")
-        return lines + values
+        array, start = self.kept[node].name, self._newest(node, False)
+        values = [self.arguments.reserved(f"outside_{node.name}_{column}") for column in range(self.columns)]
+        given, lines = self.arguments.reserved(f"given_{node.name}"), list[str]()
+        for column, name in enumerate(values):
+            lines.append(f"other_place = {self._map(boundary)}(lane_x + {column}, {width}) - {self._first_column()}")
+            for at in range(self.columns):
+                lane = f"other_place // {self.columns} & {WARP - 1}"
+                lines.append(f"{given} = shfl_sync({_EVERY_LANE}, {array}[{start + at}], {lane})")
+                chosen = f"{given} if other_place % {self.columns} == {at} else {name}"
+                lines.append(f"{name} = {chosen if at else given}")
+        for column, name in enumerate(values):
+            test, own = f"lane_x + {column} < 0 or lane_x + {column} >= {width}", f"{array}[{start + column}]"
+            lines.append(f"{own} = {name} if {test} else {own}")
+        return lines
 
     def _repeated(self, node: Node[Any]) -> list[str]:
         """Give rows above the image the newest row, if the boundary repeats it there."""
-        boundary, newest = self.reads.boundaries.get(node), self.layout.depth(node, inner=False) - 1
-        if boundary is None or not boundary.is_index_map or not newest:
+        boundary, rows = self.reads.boundaries.get(node), self.layout.depth(node, inner=False) - 1
+        if boundary is None or not boundary.is_index_map or not rows:
             return []
-        left, right = self.layout.columns(node)
-        height, lines = self.use(self.arguments.height(node, node.name)), list[str]()
-        for age in range(1, newest + 1):
+        height = self.use(self.arguments.height(node, node.name))
+        array, width, lines = self.kept[node].name, self._width(node), list[str]()
+        for age in range(1, rows + 1):
             lines.append(f"if row < {age} and {self._map(boundary)}(row - {age}, {height}) == row:")
-            for column in range(-left, self.columns + right):
-                lines.append(f"    {self._kept(node, newest - age, column)} = {self._kept(node, newest, column)}")
-        return [f"if row >= 0 and row < {newest}:", *(f"    {line}" for line in lines)]
+            lines.append(f"    for i in unroll(range({width})):")
+            lines.append(f"        {array}[{(rows - age) * width} + i] = {array}[{rows * width} + i]")
+        return [f"if row >= 0 and row < {rows}:", *(f"    {line}" for line in lines)]
 
     # --- versions ----------------------------------------------------------------------------------------------
 
     def _begin(self, inner: bool) -> list[str]:
-        """The variables of a version, and its first steps that give no results."""
+        """Give the rows of a version a value."""
         lines: list[str] = []
-        for item in self.layout.items:
-            left, right = self.layout.columns(item)
-            for row in range(self.layout.depth(item, inner=inner)):
-                for column in range(-left, self.columns + right):
-                    lines.append(f"{self._kept(item, row, column)} = {_image(item).pixel}(0)")
+        for item, array in self.kept.items():
+            size = self._width(item) * self.layout.depth(item, inner=inner)
+            lines += [f"for i in unroll(range({size})):", f"    {array.name}[i] = {_image(item).pixel}(0)"]
         return lines
 
     def _first(self) -> int:
@@ -341,14 +323,12 @@ class LanesKernel(GroupKernel):
             body = self._step(inner=True, first=True)
             lines += [f"for step in unroll(range({first}, 0)):", *(f"    {line}" for line in body)]
         times = max(rows for rows in range(1, _UNROLLED_ROWS + 1) if self.tall % rows == 0)
-        body = self._step(inner=True, first=False)
+        body = [*self._step(inner=True, first=False), *self._stores(True)]
         return [*lines, f"for step in unroll(range({self.tall}), {times}):", *(f"    {line}" for line in body)]
 
     def checked_version(self) -> list[str]:
         first, lines = self.group.stored[0], self._begin(False)
-        body = self._step(inner=False, first=False)
-        at = len(body) - len(self._stores(False))
-        body = [*body[:at], "if step >= 0:", *(f"    {line}" for line in body[at:])]
+        body = [*self._step(inner=False, first=False), "if step >= 0:", *(f"    {s}" for s in self._stores(False))]
         lines += [f"for step in unroll(range({self._first()}, {self.tall}), 1):", *(f"    {line}" for line in body)]
         width = self.use(self.arguments.width(first, first.name))
         height = self.use(self.arguments.height(first, first.name))
@@ -399,10 +379,6 @@ _BYTES = {word: size for size, word in _MEMORY_WORDS.items()}
 
 def _image(item: Item) -> Image[Any]:
     return item.image if isinstance(item, Staged) else item
-
-
-def _size(reach: Reach) -> int:
-    return (reach.left + reach.right + 1) * (reach.up + reach.down + 1)
 
 
 def _word(pixel: t.Type, columns: int) -> str:
