@@ -34,7 +34,7 @@ from .kernel import Context, GroupKernel, Tile
 from .lane_layout import Item, Staged
 from .teams import WARP
 
-__all__ = ["LanesKernel"]
+__all__ = ["UNROLLED_ROWS", "LanesKernel"]
 
 _EVERY_LANE = "0xFFFFFFFF"
 
@@ -42,7 +42,7 @@ _EVERY_LANE = "0xFFFFFFFF"
 _MEMORY_WORDS = {2: "u16", 4: "u32", 8: "uint2", 16: "uint4"}
 
 #: How many rows nvcc unrolls.
-_UNROLLED_ROWS = 4
+UNROLLED_ROWS = 4
 
 
 class LanesKernel(GroupKernel):
@@ -322,7 +322,7 @@ class LanesKernel(GroupKernel):
         if first:
             body = self._step(inner=True, first=True)
             lines += [f"for step in unroll(range({first}, 0)):", *(f"    {line}" for line in body)]
-        times = max(rows for rows in range(1, _UNROLLED_ROWS + 1) if self.tall % rows == 0)
+        times = max(rows for rows in range(1, UNROLLED_ROWS + 1) if self.tall % rows == 0)
         body = [*self._step(inner=True, first=False), *self._stores(True)]
         return [*lines, f"for step in unroll(range({self.tall}), {times}):", *(f"    {line}" for line in body)]
 
