@@ -115,14 +115,14 @@ def test_shapes_are_those_that_are_legal() -> None:
     graph = corners.graph(256, 256)
     members = Members(graph, graph.nodes, Options())
     found = list(shapes(members))
-    assert {group.kind for group in found} == {"block", "warp", "hybrid"}
+    assert {group.kind for group in found} == {"block", "warp", "hybrid", "lanes"}
     assert all(not list(group.problems(Options())) for group in found)
     every = [members.with_(tiled, shape) for tiled in {group.tiled for group in found} for shape in SHAPES]
     legal = [
         group
         for group in every
         if not list(group.problems(Options()))
-        and (group.tiled or group.kind == "block")
+        and (group.tiled or group.kind in ("block", "lanes"))
         and group.is_unrolled(Options())
     ]
     assert {str(group) for group in found} == {str(group) for group in legal}
