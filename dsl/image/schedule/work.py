@@ -30,7 +30,8 @@ __all__ = ["SECTOR", "Members", "Work", "work_of"]
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
 
-#: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
+#: Instructions of an exponential function, which the functions of the SFU are counted in, of a load from global memory,
+#: and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
 #: Further instructions of a load whose index is checked, or of a read of a tile whose index is exchanged.
 _CHECK = 4.0
@@ -47,8 +48,8 @@ LINE = 128
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one thread does: operations, operations of the SFU, pixels that it reads from global memory and from tiles,
-    and indices that it exchanges or checks."""
+    """What one thread does: operations, functions of the SFU in numbers of `_SFU` instructions, pixels that it reads
+    from global memory and from tiles, and indices that it exchanges or checks."""
 
     alu: float = 0
     sfu: float = 0
@@ -361,7 +362,7 @@ class Members:
             if not count:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.sfu
+            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / _SFU
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
                 taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
