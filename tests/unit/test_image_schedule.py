@@ -122,7 +122,7 @@ def test_shapes_are_those_that_are_legal() -> None:
         group
         for group in every
         if not list(group.problems(Options()))
-        and (group.tiled or group.kind in ("block", "lanes"))
+        and (group.tiled == members.read_by_windows if group.kind == "lanes" else group.tiled or group.kind == "block")
         and group.is_unrolled(Options())
     ]
     assert {str(group) for group in found} == {str(group) for group in legal}
@@ -345,7 +345,7 @@ def test_neighbours_are_legal_and_merge_and_split_groups() -> None:
     for plan in made:
         plan.check(Options())
     times = [microseconds(plan, Options(), model) for plan in made]
-    assert times == sorted(times)
+    assert times == pytest.approx(sorted(times))
     counts = {len(plan.groups) for plan in made}
     assert counts == {len(graph.nodes), len(graph.nodes) - 1}
     whole = Plan(graph, (Group(graph, graph.nodes),))
