@@ -182,7 +182,7 @@ def test_in_searches_and_in_json() -> None:
     assert {group.pixels[0] for group in found} == {1, 2, 4}
     plan = Plan(graph, (found[0],))
     assert plan_from_json(graph, plan.to_json(), Options()) == plan
-    assert "tile of lanes 27 x 4" in str(found[0]) and "1 columns of a lane" in str(found[0])
+    assert "tile of lanes 27 x 2" in str(found[0]) and "1 columns of a lane" in str(found[0])
 
 
 def test_work_of_lanes() -> None:

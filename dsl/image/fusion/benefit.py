@@ -38,12 +38,17 @@ class Constants:
 @dataclass(frozen=True, slots=True)
 class Operations:
     """How many operations of the ALU and of the SFU one pixel of an operator takes, and how often it reads windows.
-    ``functions``: the machine instructions of those of the SFU."""
+    ``functions``: the machine instructions of those of the SFU. ``windows``: the reads of each parameter."""
 
     alu: int
     sfu: int
     reads: int = 0
     functions: int = 0
+    windows: tuple[tuple[str, int], ...] = ()
+
+    def reads_of(self, name: str) -> int:
+        """How often a parameter is read."""
+        return dict(self.windows).get(name, 0)
 
     def cost(self, constants: Constants) -> float:
         """Equation 3.8."""
@@ -148,7 +153,7 @@ def _counted(operator: Operator[Any]) -> Operations:
     counter = _Counter()
     for statement in operator.body.tree.body:
         counter.visit(statement)
-    return Operations(counter.alu, counter.sfu, counter.reads, counter.functions)
+    return Operations(counter.alu, counter.sfu, counter.reads, counter.functions, tuple(counter.windows.items()))
 
 
 class _Counter(ast.NodeVisitor):
@@ -157,6 +162,7 @@ class _Counter(ast.NodeVisitor):
     def __init__(self) -> None:
         self.alu = self.sfu = self.reads = self.functions = 0
         self.times = 1
+        self.windows: dict[str, int] = {}
 
     def _count(self, node: ast.AST) -> None:
         self.alu += self.times
@@ -184,6 +190,8 @@ class _Counter(ast.NodeVisitor):
     def visit_Subscript(self, node: ast.Subscript) -> None:
         """A read. Its offsets are not operations of the operator."""
         self.reads += self.times
+        if isinstance(node.value, ast.Name):
+            self.windows[node.value.id] = self.windows.get(node.value.id, 0) + self.times
 
     def visit_Call(self, node: ast.Call) -> None:
         name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
