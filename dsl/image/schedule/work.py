@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from ....arch import MAX_REGISTERS
@@ -23,13 +24,15 @@ from ..operators import Access, Image, Node
 from ..tiling.padding import Reads
 from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
+from .lane_work import lane_work
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
 
-#: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
+#: Instructions of an exponential function, which the functions of the SFU are counted in, of a load from global memory,
+#: and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
 #: Further instructions of a load whose index is checked, or of a read of a tile whose index is exchanged.
 _CHECK = 4.0
@@ -46,8 +49,8 @@ LINE = 128
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one thread does: operations, operations of the SFU, pixels that it reads from global memory and from tiles,
-    and indices that it exchanges or checks."""
+    """What one thread does: operations, functions of the SFU in numbers of `_SFU` instructions, pixels that it reads
+    from global memory and from tiles, and indices that it exchanges or checks."""
 
     alu: float = 0
     sfu: float = 0
@@ -88,9 +91,10 @@ class Work:
 
     ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
     share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
-    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``loops``: an
-    operator has loops that are not unrolled; then ``footprint`` are the bytes of the inputs that the resident blocks
-    read, and 0 otherwise.
+    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``footprint`` are the
+    bytes of the inputs that the resident blocks read, if an operator has loops that are not unrolled, and 0 otherwise.
+    ``chains``: how many times as fast a thread alone executes its instructions, because neighbouring pixels do not need
+    each other.
     """
 
     pixels: float
@@ -117,7 +121,7 @@ class Work:
     accesses: float
     rounds: float
     footprint: float
-    loops: bool
+    chains: float = 1.0
 
 
 @dataclass
@@ -142,6 +146,8 @@ class Members:
     )
     #: By tiled operators and pixels of a thread: the most pixels of a strip.
     _rows: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int], repr=False)
+    #: By tiled operators and columns of a lane: why lanes cannot compute the group.
+    _lane_problems: dict[tuple[Any, ...], str] = field(default_factory=dict[tuple[Any, ...], str], repr=False)
     #: By tiled operators: the tiles by waits and loops, and which tiles are padded.
     _stages: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
     _padding: dict[Any, Reads] = field(default_factory=dict[Any, Reads], repr=False)
@@ -192,9 +198,17 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
+        if group.kind == "lanes":
+            return not self._lane_problem(group)
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
         return is_small and self.shared_bytes(group) <= SHARED_BYTES
+
+    def _lane_problem(self, group: Group) -> str:
+        key = group.tiled, group.pixels[0]
+        if key not in self._lane_problems:
+            self._lane_problems[key] = next(iter(group.lane_problems(self.options)), "")
+        return self._lane_problems[key]
 
     def copies(self, group: Group) -> dict[Node[Any], int]:
         """By node: how often it is computed for a pixel, as `Group.copies` says."""
@@ -247,7 +261,7 @@ class Members:
         """Which tiles are padded in teams at edges."""
         if tiled not in self._padding:
             tiles = frozenset(node for node in tiled if node in self.reaches)
-            self._padding[tiled] = Reads(self.group, self.options, tiles)
+            self._padding[tiled] = Reads(self.nodes, self.options, tiles)
         return self._padding[tiled]
 
     def at_edges(self, group: Group) -> float:
@@ -268,9 +282,15 @@ class Members:
     def edges(self, group: Group) -> float:
         """The share of the teams that are at an edge of an image."""
         first, inner, teams = group.stored[0], 1, 1
+        left = right = 0
+        if group.kind == "lanes":
+            left, right = (lanes * group.pixels[0] for lanes in group.lanes.halo(group.pixels[0]))
+            if int(first.width) % group.pixels[0]:
+                return 1.0
         for axis, (tile, size) in enumerate(zip(group.tile, first.size, strict=True)):
             before = max(reach.left if axis == 0 else reach.up for reach in self.reaches.values())
             after = max(reach.right if axis == 0 else reach.down for reach in self.reaches.values())
+            before, after = (max(left, before), max(right, after)) if axis == 0 else (before, after)
             count = _ceil(size, tile)
             teams *= count
             low, high = _ceil(before, tile), (int(size) - after - tile) // tile
@@ -330,6 +350,9 @@ class Members:
         #: By image: how far it is needed around the pixels; how often far accesses, and all accesses below these, read
         #: it, which share nothing and read no tiles; and how often accesses at edges read it at an exchanged index.
         near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
+        #: By image: the reads of all windows around these pixels. Equal ones count once, so they are at most as many as
+        #: the pixels within reach.
+        wanted: dict[Image[Any], float] = {}
         far: dict[Image[Any], float] = {}
         moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
@@ -342,10 +365,11 @@ class Members:
             if not count:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.sfu
+            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / _SFU
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
-                taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
+                is_window = access.param.is_window
+                taps = min(width * height, max(1, operations.reads_of(access.param.name))) if is_window else 1
                 is_checked = edge and any(checks_of(access, node, self.options))
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
                 # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
@@ -367,11 +391,12 @@ class Members:
                         reads += together * taps if image in inside else 0
                     reach = near[node].around(window)
                     near[image] = near[image].with_(reach) if image in near else reach
+                    wanted[image] = wanted.get(image, 0.0) + together * taps
                     checked |= {image} if is_checked and image not in inside else set()
         for image, reach in near.items():
             if image in self.reread or image in computed:
                 continue
-            count = _positions(reach, pixels)
+            count = min(_positions(reach, pixels), wanted.get(image, inf))
             loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
             checks += count if image in checked else 0
         return Counts(alu, sfu, loads, reads, checks)
@@ -388,6 +413,8 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     """The work of a legal group of ``members``."""
     if any(node.operator.kind == "global" for node in group.nodes):
         return _of_global(group)
+    if group.kind == "lanes":
+        return _of_lanes(members, group, sm)
     first, team = group.stored[0], group.team
     across, tall = group.pixels
     columns = across - group.in_registers
@@ -443,7 +470,49 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
         footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
-        loops=bool(members.reread),
+    )
+
+
+def _of_lanes(members: Members, group: Group, sm: int) -> Work:
+    """The work of a group with tiles of lanes."""
+    columns = group.pixels[0]
+
+    def counts(roots: tuple[Node[Any], ...]) -> Counts:
+        return members.counts(roots, group.tiled, (columns, 1), fill=True)
+
+    made = lane_work(group, counts, _SFU, _BASE_REGISTERS)
+    threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
+    registers = min(float(MAX_REGISTERS), made.registers)
+    found = occupancy(sm, threads, round(registers), 0)
+    first, inputs = group.stored[0], _inputs(group)
+    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
+    instructions = made.instructions + _THREAD
+    return Work(
+        pixels=float(int(first.width) * int(first.height)),
+        moved=_bytes(group.stored) + _bytes(inputs),
+        blocks=_ceil(first.width, tile_x * teams_x) * _ceil(first.height, tile_y * teams_y),
+        threads=threads,
+        alu=made.alu / made.pixels,
+        sfu=made.sfu / made.pixels,
+        loads=made.loads / made.pixels,
+        reads=0.0,
+        shuffles=made.shuffles / made.pixels,
+        filled=0.0,
+        waits=0.0,
+        transactions=made.loads * columns / made.pixels * size / SECTOR,
+        overlap=columns * WARP / tile_x - 1,
+        shared=0,
+        registers=registers,
+        resident=found.blocks if found is not None else 1,
+        occupancy=found.share if found is not None else 1.0,
+        code=made.code,
+        instructions=instructions,
+        at_edges=max(instructions, made.at_edges + _THREAD),
+        edges=members.edges(group),
+        accesses=made.accesses,
+        rounds=made.rounds,
+        footprint=0.0,
+        chains=columns**0.5,
     )
 
 
@@ -455,7 +524,7 @@ def _of_global(group: Group) -> Work:
     rest = dict.fromkeys(more, 0.0)
     return Work(
         pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
-        loops=False, **counts, **rest,
+        **counts, **rest,
     )  # fmt: skip
 
 
