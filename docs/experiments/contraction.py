@@ -1,7 +1,7 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
     python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--static]
-        [--kernels] [--shard 0/1] [--seconds inf] [--json FILE]
+        [--kernels] [--shard 0/1] [--jobs 1] [--seconds inf] [--json FILE]
 
 Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
 ``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
@@ -22,13 +22,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ptxmotion.analysis.values.contraction import may_contract
 from ptxmotion.judges import Assembled
 from ptxmotion.ptx import PtxError, parse, print_module
+from ptxmotion.python_child import process_pool
 from ptxmotion.toolchain.contraction_counts import FloatCounts, contraction_counts
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import PtxasError, ToolFailed, ToolTimeout
@@ -51,22 +52,71 @@ def optimized(text: str, args: argparse.Namespace, total: Counter[str]) -> str:
     return print_module(module)
 
 
-def files(folders: list[str]) -> Iterator[tuple[str, str]]:
-    """Name and text of each PTX file."""
-    for folder in folders:
-        for path in sorted(Path(folder).rglob("*.ptx")):
-            yield str(path), path.read_text(encoding="utf-8", errors="surrogateescape")
+@dataclass(frozen=True)
+class Part:
+    """One step of the work: a PTX file, or what is made of a program of the suites."""
+
+    what: str  #: ``file``, ``suite`` (each of the program's kernels), ``fused`` (each that ``fuse`` builds)
+    name: str  #: the path of the file, or the full name of the program
 
 
-def suite_kernels() -> Iterator[tuple[str, str]]:
-    """Name and text of the module of each kernel of the suites."""
-    from ptxmotion.suites.registry import benchmarks
+@dataclass
+class Outcome:
+    """The counts of a part, and the kernels that differ in it."""
+
+    total: Counter[str] = field(default_factory=Counter[str])
+    differing: list[dict[str, Any]] = field(default_factory=list["dict[str, Any]"])
+
+    def add(self, other: Outcome) -> None:
+        self.total.update(other.total)
+        self.differing += other.differing
+
+
+def parts(args: argparse.Namespace) -> Iterator[Part]:
+    """What the options name. Fused kernels come first, because they take longest."""
+    programs: list[str] = []
+    if args.suites or args.fuse:
+        from ptxmotion.suites.registry import benchmarks
+
+        programs = [each.fullname for each in benchmarks()]
+    if args.fuse:
+        yield from (Part("fused", name) for name in programs)
+    if args.suites:
+        yield from (Part("suite", name) for name in programs)
+    for folder in args.folders:
+        yield from (Part("file", str(path)) for path in sorted(Path(folder).rglob("*.ptx")))
+
+
+def modules(part: Part) -> Iterator[tuple[str, str]]:
+    """Name and text of each module of a file or of a program of the suites."""
+    if part.what == "file":
+        yield part.name, Path(part.name).read_text(encoding="utf-8", errors="surrogateescape")
+        return
+    from ptxmotion.suites.registry import find
     from ptxmotion.suites.runner import compiler, ptx_of
 
-    nvcc = compiler()
-    for benchmark in benchmarks():
-        for name, text in ptx_of(benchmark, nvcc).items():
-            yield f"{benchmark.name}.{name}", text
+    benchmark = find(part.name)
+    for name, text in ptx_of(benchmark, compiler()).items():
+        yield f"{benchmark.name}.{name}", text
+
+
+def outcome(part: Part, args: argparse.Namespace, until: float) -> Outcome:
+    """Compare a part, unless the time `until` (of `time.monotonic`) is over."""
+    found = Outcome()
+    if time.monotonic() > until:
+        found.total["parts not begun"] += 1
+        return found
+    if part.what == "fused":
+        found.differing += compare_fused(part.name, args, found.total)
+        return found
+    for name, text in modules(part):
+        found.total["modules"] += 1
+        try:
+            found.differing += compare(name, text, args, found.total)
+        except (PtxasError, ToolFailed, ToolTimeout, PtxError) as error:
+            found.total["refused"] += 1
+            print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+    return found
 
 
 def compare(name: str, text: str, args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
@@ -96,19 +146,18 @@ def note(
     return found
 
 
-def compare_fused(args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
-    """The kernels that ``fuse`` makes of the suites' programs and that have other counts than their parts together."""
+def compare_fused(program: str, args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
+    """The kernels that ``fuse`` makes of a program and that have other counts than their parts together."""
     from ptxmotion.programs.fusing import FuseRequest, fuse
-    from ptxmotion.suites.registry import benchmarks
 
     found: list[dict[str, Any]] = []
-    for benchmark in benchmarks():
-        result = fuse(FuseRequest(benchmark.fullname, benefit="none"))
-        for pair in result.fused.fused.values():
-            parts = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
-            before = FloatCounts(*(sum(asdict(part)[key] for part in parts) for key in NAMES))
-            after = contraction_counts(optimized(pair.code.text, args, total), args.arch)
-            found += note(benchmark.name, {pair.code.entry.name: before}, after, total)
+    result = fuse(FuseRequest(program, benefit="none"))
+    for pair in result.fused.fused.values():
+        codes = [contraction_counts(code.text, args.arch)[code.entry.name] for code in pair.parts]
+        before = FloatCounts(*(sum(asdict(code)[key] for code in codes) for key in NAMES))
+        after = contraction_counts(optimized(pair.code.text, args, total), args.arch)
+        total["fused kernels"] += 1
+        found += note(program, {pair.code.entry.name: before}, after, total)
     return found
 
 
@@ -121,27 +170,18 @@ def main() -> int:
     parser.add_argument("--arch", default=None, help="default: the module's target")
     parser.add_argument("--static", action="store_true", help="do not compare machine code")
     parser.add_argument("--kernels", action="store_true", help="list the kernels that differ")
-    parser.add_argument("--shard", default="0/1", help="the part I of N of the modules")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no module after so many")
+    parser.add_argument("--shard", default="0/1", help="the part I of N of the files and programs")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file or program after so many")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     index, number = map(int, args.shard.split("/"))
-    total: Counter[str] = Counter()
-    differing: list[dict[str, Any]] = []
-    modules = [*files(args.folders), *(suite_kernels() if args.suites else ())]
-    begin = time.monotonic()
-    for name, text in modules[index::number]:
-        if time.monotonic() - begin > args.seconds:
-            total["not begun"] = len(modules[index::number]) - total["modules"]
-            break
-        try:
-            total["modules"] += 1
-            differing += compare(name, text, args, total)
-        except (PtxasError, ToolFailed, ToolTimeout, PtxError) as error:
-            total["refused"] += 1
-            print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    if args.fuse:
-        differing += compare_fused(args, total)
+    found, until = Outcome(), time.monotonic() + args.seconds
+    with process_pool(args.jobs) as pool:
+        chosen = list(parts(args))[index::number]
+        for each in pool.map(outcome, chosen, [args] * len(chosen), [until] * len(chosen)):
+            found.add(each)
+    total, differing = found.total, found.differing
     for key, value in total.items():
         print(f"{key:32} {value:10}")
     if args.kernels:

@@ -1,7 +1,7 @@
 """Are mutants of kernels optimized correctly?
 
-    python docs/experiments/optimized_mutants.py FOLDER... [--passes O3] [--mutants 24] [--shard 0/1] [--rounds 1]
-        [--seconds inf] [--inputs 3] [--budget 0.5] [--keep FOLDER]
+    python docs/experiments/optimized_mutants.py FOLDER... [--passes O3] [--mutants 24] [--shard 0/1] [--jobs 1]
+        [--rounds 1] [--first-round 0] [--seconds inf] [--inputs 3] [--budget 0.5] [--keep FOLDER] [--digests FILE]
 
 The mutants are those of `mutation_score`: kernels in which one instruction was changed. So they do what no compiler
 writes, such as an access at a wrong place or a guard that is always true. ``--mutants`` mutants of a kernel become one
@@ -11,7 +11,9 @@ module, whose kernels are named ``KERNEL__0``, ``KERNEL__1`` and so on. Counted 
 - of these, whether ptxas accepts what the passes make of them;
 - whether both compute the same on the emulator, in the way of `verify`, or why that is not known.
 
-Every fault is printed; ``--keep`` writes its two modules to a folder. The last line is the sum, as JSON.
+Every fault is printed; ``--keep`` writes its two modules to a folder. The last line is the sum, as JSON; *different
+texts* are the accepted mutants without equal ones. ``--digests`` writes 8 bytes for each of these to a file, to count
+those of several runs. Other rounds (``--first-round``) have other mutants.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ptxmotion.harness.verification.equivalence import DIFFERENT, compare, verdi
 from ptxmotion.ptx import Kernel, Module, PtxError, RawDirective, Variable, parse, print_module
 from ptxmotion.ptx.printer import print_kernel
 from ptxmotion.ptx.verify import problems
+from ptxmotion.python_child import process_pool
 from ptxmotion.toolchain.tools import PtxasError, ToolTimeout, assemble
 from ptxmotion.transforms.pipeline import run_passes
 
@@ -48,9 +51,16 @@ class Tally:
 
     counts: Counter[str] = field(default_factory=Counter[str])
     faults: int = 0
+    accepted: set[bytes] = field(default_factory=set[bytes])  #: digests of the accepted mutants
+
+    def add(self, other: Tally) -> None:
+        self.counts += other.counts
+        self.faults += other.faults
+        self.accepted |= other.accepted
 
     def line(self, seconds: float) -> str:
-        return json.dumps({**dict(sorted(self.counts.items())), "faults": self.faults, "seconds": round(seconds)})
+        sums = {**dict(sorted(self.counts.items())), "different texts": len(self.accepted), "faults": self.faults}
+        return json.dumps({**sums, "seconds": round(seconds)})
 
 
 def named_in(kernel: Kernel) -> set[str]:
@@ -89,6 +99,11 @@ def mutant_texts(text: str, name: str, count: int, rng: random.Random) -> tuple[
     return rest, list(dict.fromkeys(found))
 
 
+def digest(rest: str, text: str) -> bytes:
+    """8 bytes that stand for a mutant."""
+    return hashlib.blake2b(f"{rest}\0{text}".encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
 def joined(rest: str, texts: list[str]) -> str:
     return rest + "".join(f"{text.replace('.entry NAME', f'.entry mutant_{n}', 1)}\n" for n, text in enumerate(texts))
 
@@ -121,6 +136,7 @@ def check(rest: str, texts: list[str], options: argparse.Namespace, what: str, t
     run_passes(after, options.passes)
     output = print_module(after)
     tally.counts["accepted"] += len(texts)
+    tally.accepted.update(digest(rest, each) for each in texts)
     after = parse(output)
     try:
         assemble(output, opt_level=1, timeout=60)
@@ -144,9 +160,8 @@ def fault(message: str, text: str, output: str, options: argparse.Namespace, wha
     tally.faults += 1
     print(f"FAULT {what}: {message[:600]}", flush=True)
     if options.keep is not None:
-        digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:12]
         for part, content in (("before", text), ("after", output)):
-            path = options.keep / f"{digest}.{part}.ptx"
+            path = options.keep / f"{digest('', text).hex()}.{part}.ptx"
             path.write_text(content, encoding="utf-8", errors="surrogateescape")
 
 
@@ -169,6 +184,42 @@ def kernels_of(options: argparse.Namespace) -> Iterator[tuple[Path, Module, str]
                 yield path, module, entry.name
 
 
+def tally_of(options: argparse.Namespace) -> Tally:
+    """The numbers for one shard."""
+    begin, tally, last = time.monotonic(), Tally(), 0.0
+    kernels = list(kernels_of(options))
+    taken: set[bytes] = set()  # digests of the mutants of earlier rounds
+    for round_number in range(options.first_round, options.first_round + options.rounds):
+        for path, module, name in kernels:
+            seconds = time.monotonic() - begin
+            if seconds > options.seconds:
+                return tally
+            rng = random.Random(f"{path.name}:{name}:{round_number}")
+            try:
+                rest, texts = mutant_texts(print_module(own_module(module, name)), name, options.mutants, rng)
+            except PtxError:  # it needs another entry, which it launches
+                tally.counts["kernels left out"] += 1
+                continue
+            texts = [each for each in texts if digest(rest, each) not in taken]
+            taken |= {digest(rest, each) for each in texts}
+            tally.counts["kernels"] += bool(texts) and round_number == options.first_round
+            tally.counts["read"] += len(texts)
+            texts = accepted(rest, texts) if texts else []
+            if texts:
+                check(rest, texts, options, f"{path.name} {name}", tally)
+            if seconds - last > 20:
+                last = seconds
+                print(options.shard, tally.line(seconds), flush=True)
+    return tally
+
+
+def parts(options: argparse.Namespace) -> list[argparse.Namespace]:
+    """The options of each process: the shard, cut into ``--jobs`` parts."""
+    shard, shards = map(int, options.shard.split("/"))
+    texts = [f"{shard + shards * job}/{shards * options.jobs}" for job in range(options.jobs)]
+    return [argparse.Namespace(**{**vars(options), "shard": text}) for text in texts]
+
+
 def main() -> None:
     """Print faults and counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -176,36 +227,21 @@ def main() -> None:
     parser.add_argument("--passes", default="O3")
     parser.add_argument("--mutants", type=int, default=24, help="of each kernel and round")
     parser.add_argument("--shard", default="0/1", help="the part of the files: number/of")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--rounds", type=int, default=1, help="how often all kernels are taken, with other mutants")
+    parser.add_argument("--first-round", type=int, default=0, help="the number of the first round")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no kernel after so many")
     parser.add_argument("--inputs", type=int, default=3)
     parser.add_argument("--budget", type=float, default=0.5, help="seconds for the inputs of one kernel")
     parser.add_argument("--keep", type=Path, help="the folder for modules with faults")
+    parser.add_argument("--digests", type=Path, help="the file for 8 bytes for each accepted mutant")
     options = parser.parse_args()
-    begin, tally, last = time.monotonic(), Tally(), 0.0
-    kernels = list(kernels_of(options))
-    taken: set[int] = set()  # hashes of the mutants of earlier rounds
-    for round_number in range(options.rounds):
-        for path, module, name in kernels:
-            seconds = time.monotonic() - begin
-            if seconds > options.seconds:
-                break
-            rng = random.Random(f"{path.name}:{name}:{round_number}")
-            try:
-                rest, texts = mutant_texts(print_module(own_module(module, name)), name, options.mutants, rng)
-            except PtxError:  # it needs another entry, which it launches
-                tally.counts["kernels left out"] += 1
-                continue
-            texts = [each for each in texts if hash((rest, each)) not in taken]
-            taken |= {hash((rest, each)) for each in texts}
-            tally.counts["kernels"] += bool(texts)
-            tally.counts["read"] += len(texts)
-            texts = accepted(rest, texts) if texts else []
-            if texts:
-                check(rest, texts, options, f"{path.name} {name}", tally)
-            if seconds - last > 20:
-                last = seconds
-                print(tally.line(seconds), flush=True)
+    begin, tally = time.monotonic(), Tally()
+    with process_pool(options.jobs) as pool:
+        for each in pool.map(tally_of, parts(options)):
+            tally.add(each)
+    if options.digests is not None:
+        options.digests.write_bytes(b"".join(sorted(tally.accepted)))
     print(tally.line(time.monotonic() - begin))
 
 
