@@ -153,8 +153,9 @@ class VersionSearch:
         self._optimize = optimize
         every = list(transform.passes)
         fewer = [each for each in every if each.name in _AFTER_HOISTING]
-        #: The lists of passes that hoist loads.
-        self._hoisting = [[*hoisting, *each] for each in ((every, fewer) if len(fewer) < len(every) else (every,))]
+        #: The lists of passes that hoist loads. Without a judge, nothing chooses between their results.
+        lists = (every, fewer) if judge is not None and len(fewer) < len(every) else (every,)
+        self._hoisting = [[*hoisting, *each] for each in lists]
 
     def find(self) -> dict[str, Versioned]:
         """The outcome for each of the entries, by name."""
@@ -270,8 +271,8 @@ class VersionSearch:
         return best, "" if best is not None else reason
 
     def _faster(self, name: str, best: Candidate | None, other: Candidate | None) -> Candidate | None:
-        """The version that is expected to be faster if both hoist loads; the first one if that is not known."""
-        if best is None or other is None or self._judge is None:
+        """The version that is expected to be faster if both hoist loads."""
+        if best is None or other is None:
             return best or other
         reason, _, _ = self._judged(name, best.kernel, other.kernel, hoists=True)
         return best if reason else other
