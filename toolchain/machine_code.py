@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds
-from .warp_schedule import alone, exposed
+from .warp_schedule import by_block, exposed, looped
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -61,7 +61,7 @@ class MachineCounts:
 
     `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
     `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone,
-    and `exposed` is the latency of global loads that it waits for (`warp_schedule`).
+    `exposed` is the latency of global loads that it waits for, and `looped` are its cycles in loops (`warp_schedule`).
     """
 
     instructions: int
@@ -70,6 +70,7 @@ class MachineCounts:
     unknown: int
     cycles: float
     exposed: float
+    looped: float
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -87,10 +88,12 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     by_depth: list[Counter[str]] = [Counter() for _ in range(max(depth, default=0) + 1)]
     for block, (start, end) in enumerate(graph.blocks):
         by_depth[depth[block]].update(classes[start:end])
-    cycles = alone(program.words, classes, graph.blocks, graph.successors, depth)
+    of_blocks = by_block(program.words, classes, graph.blocks, graph.successors, depth)
+    cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
+    inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted = tuple(dict(sorted(each.items())) for each in by_depth)
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside)
 
 
 @dataclass(slots=True)
