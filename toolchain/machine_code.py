@@ -78,7 +78,7 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
 
     Raises `ValueError` if the code of one does not consist of whole instructions.
     """
-    program = _link(functions, entry)
+    program = _link(functions, entry, sm)
     graph = _graph(program, sm)
     depth, loops = _depths(graph.successors)
     _deepen_callees(graph, depth)
@@ -107,7 +107,7 @@ class _Program:
     calls: dict[int, int] = field(default_factory=dict[int, int])
 
 
-def _link(functions: Mapping[str, Code], entry: str) -> _Program:
+def _link(functions: Mapping[str, Code], entry: str, sm: int) -> _Program:
     program = _Program()
     place: dict[str, int] = {}
     waiting = [entry]
@@ -117,7 +117,7 @@ def _link(functions: Mapping[str, Code], entry: str) -> _Program:
             continue
         base = place[name] = len(program.words)
         code = functions[name]
-        words = _without_padding(list(struct.iter_unpack("<QQ", _whole(name, code.data))))
+        words = _without_padding(list(struct.iter_unpack("<QQ", _whole(name, code.data))), sm)
         program.starts.append(base)
         program.words += words
         program.ops += [low & 0x1FF for low, _ in words]
@@ -137,12 +137,12 @@ def _whole(name: str, data: bytes) -> bytes:
     return data
 
 
-def _without_padding(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """ptxas ends a function with a branch to itself, then NOPs up to the alignment."""
+def _without_padding(words: list[tuple[int, int]], sm: int) -> list[tuple[int, int]]:
+    """ptxas ends a function with a branch to itself, then NOPs up to the alignment, of which there may be none."""
     end = len(words)
     while end and words[end - 1][0] & 0x1FF == _NOP:
         end -= 1
-    if end and words[end - 1][0] & 0xFFF == _PLAIN_BRA and _is_always(*words[end - 1]) and end < len(words):
+    if end and _is_always(*words[end - 1]) and _target(end - 1, *words[end - 1], sm) == end - 1:
         end -= 1
     return words[:end]
 
