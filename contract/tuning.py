@@ -5,8 +5,8 @@ It has a list of classes of launches, by the number of their threads. For each c
 preferred, and the speedups that were measured.
 
 Guarantees: on the machine of a tuning, a version is preferred in a class exactly if the class names its entry. In all
-other launches, on all other machines, and for versions with a `launch` of their own, `prefer_when` of the version
-decides.
+other launches, on all other machines, and for versions that are launched with another grid, block or shared memory,
+`prefer_when` of the version decides.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def _threads() -> Expression:
 
 
 def tuned_preference(version: Version, tuning: Tuning) -> Expression:
-    """``prefer_when`` of a version on the machine of a tuning. A version that is launched in another way than the
-    kernel was not timed, so its own one decides."""
-    if version.launch is not None:
+    """``prefer_when`` of a version on the machine of a tuning. A version that is launched with another grid, block or
+    shared memory was not timed, so its own one decides."""
+    change = version.launch
+    if change is not None and (change.grid or change.block or change.shared is not None):
         return version.prefer_when if version.prefer_when is not None else Number(1)
     result: Expression = version.prefer_when if version.prefer_when is not None else Number(1)
     for each in reversed(tuning.classes):

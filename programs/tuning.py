@@ -163,8 +163,11 @@ class Tuner:
         kernel = work.launches[0].kernel
 
         def make() -> tuple[Work, Sequence[Arm]]:
-            arms = [Arm(KERNEL, {work.module: module.text(kernel)})]
-            arms += [Arm(each.name, {work.module: module.text(kernel, each)}) for each in valid]
+            arms: list[Arm] = []
+            for trial in (None, *valid):
+                text, contract = module.arm(kernel, trial)
+                contracts = {text: contract} if contract else {}
+                arms.append(Arm(trial.name if trial else KERNEL, {work.module: text}, contracts=contracts))
             return work, arms
 
         return Task(work.fullname, make)

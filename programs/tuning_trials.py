@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ..contract import Condition, Contract, KernelContract, Launch, Tuning, Version, holds
+from ..contract import Condition, Contract, KernelContract, Launch, LaunchChange, Tuning, Version, holds
 from ..contract.parsing import parse as parse_expression
 from ..driver import Policy, Result, optimize
 from ..ptx import Kernel, print_kernel, print_module
@@ -46,12 +46,13 @@ _WITH_VERSIONS = "-O3 --gate=off"
 class Trial:
     """Code for a kernel. ``name`` tells it from the other trials of the kernel. ``requires`` maps descriptions to lists
     of conditions: it computes the same if those of one of the lists hold. ``entry``: its name in the module that `-O3`
-    writes; empty for further options."""
+    writes; empty for further options. ``launch``: the arguments that it has behind those of the kernel, or `None`."""
 
     name: str
     kernel: Kernel
     requires: Mapping[str, tuple[Condition, ...]]
     entry: str = ""
+    launch: LaunchChange | None = None
 
     @property
     def is_always_valid(self) -> bool:
@@ -89,11 +90,23 @@ class ModuleTrials:
             found.trials[name] = list(_distinct(base.module.kernel(name), _trials(base, kernel, others)))
         return found
 
-    def text(self, name: str, trial: Trial | None = None) -> str:
-        """The module with one kernel only, which has the code of a trial. Without one: the kernel itself."""
+    def arm(self, name: str, trial: Trial | None = None) -> tuple[str, str]:
+        """The module that is timed for a trial of a kernel, and its contract, which is empty if the launches are those
+        of the kernel. Without a trial: the kernel itself.
+
+        The code of a trial has the name of the kernel. If it has further arguments, it stands beside the kernel, and
+        the contract says what they are.
+        """
         kernel = self.base.module.kernel(name)
-        instead = {} if trial is None else {name: renamed(trial.kernel, name)}
-        return print_module(module_of(self.base.module, [kernel], instead))
+        if trial is None:
+            return print_module(module_of(self.base.module, [kernel], {})), ""
+        if trial.launch is None:
+            return print_module(module_of(self.base.module, [kernel], {name: renamed(trial.kernel, name)})), ""
+        module = module_of(self.base.module, [kernel], {})
+        entry = _put(module, name, trial)
+        versions = [Version(entry, each, None, trial.launch, what) for what, each in trial.requires.items()]
+        own = replace(self.contract.kernels[name], versions=(*versions, Version(name)), tunings=())
+        return print_module(module), contract_of(module, {name: own}).dumps()
 
     def earlier(self, former: Contract) -> dict[str, list[Tuning]]:
         """The tunings of a contract that an earlier run has made of this module, by kernel, with the names of trials in
@@ -160,13 +173,12 @@ def _trials(base: Result, kernel: KernelContract, others: Mapping[str, Result]) 
 
 
 def _of_versions(result: Result, kernel: KernelContract, option: str) -> Iterator[Trial]:
-    """The trials of the versions of a kernel. Versions with the same entry are alternatives of one trial. A version
-    that is launched with other arguments is none: a replay has those of the kernel."""
-    for entry in dict.fromkeys(each.entry for each in kernel.versions[:-1] if each.launch is None):
+    """The trials of the versions of a kernel. Versions with the same entry are alternatives of one trial."""
+    for entry in dict.fromkeys(each.entry for each in kernel.versions[:-1]):
         own = [each for each in kernel.versions if each.entry == entry]
         requires = {each.description: each.requires for each in own}
         name = f"{option or '-O3'}: {own[0].description}"
-        yield Trial(name, result.module.kernel(entry), requires, "" if option else entry)
+        yield Trial(name, result.module.kernel(entry), requires, "" if option else entry, own[0].launch)
 
 
 def _distinct(kernel: Kernel, trials: Iterator[Trial]) -> Iterator[Trial]:
@@ -199,7 +211,10 @@ def _versions(entry: str, trial: Trial) -> list[Version]:
     never = parse_expression("0")
     option = trial.name.partition(":")[0]
     described = {what: f"{option}, {what}" if what else option for what in trial.requires}
-    return [Version(entry, each, never, description=described[what]) for what, each in trial.requires.items()]
+    return [
+        Version(entry, each, never, launch=trial.launch, description=described[what])
+        for what, each in trial.requires.items()
+    ]
 
 
 def _with_entries(tuning: Tuning, entries: Mapping[str, str]) -> Tuning:

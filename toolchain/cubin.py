@@ -89,6 +89,7 @@ class KernelCode:
     unknown_instructions: int
     cycles: float
     exposed: float
+    looped: float
     calls: tuple[str, ...]
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
@@ -293,6 +294,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         unknown_instructions=counts.unknown,
         cycles=counts.cycles,
         exposed=counts.exposed,
+        looped=counts.looped,
         calls=tuple(sorted(set(functions) - {name})),
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,

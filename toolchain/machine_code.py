@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds
-from .warp_schedule import alone, exposed
+from .warp_schedule import by_block, exposed, looped
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -61,7 +61,7 @@ class MachineCounts:
 
     `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
     `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone,
-    and `exposed` is the latency of global loads that it waits for (`warp_schedule`).
+    `exposed` is the latency of global loads that it waits for, and `looped` are its cycles in loops (`warp_schedule`).
     """
 
     instructions: int
@@ -70,6 +70,7 @@ class MachineCounts:
     unknown: int
     cycles: float
     exposed: float
+    looped: float
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -77,7 +78,7 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
 
     Raises `ValueError` if the code of one does not consist of whole instructions.
     """
-    program = _link(functions, entry)
+    program = _link(functions, entry, sm)
     graph = _graph(program, sm)
     depth, loops = _depths(graph.successors)
     _deepen_callees(graph, depth)
@@ -87,10 +88,12 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     by_depth: list[Counter[str]] = [Counter() for _ in range(max(depth, default=0) + 1)]
     for block, (start, end) in enumerate(graph.blocks):
         by_depth[depth[block]].update(classes[start:end])
-    cycles = alone(program.words, classes, graph.blocks, graph.successors, depth)
+    of_blocks = by_block(program.words, classes, graph.blocks, graph.successors, depth)
+    cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
+    inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted = tuple(dict(sorted(each.items())) for each in by_depth)
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside)
 
 
 @dataclass(slots=True)
@@ -104,7 +107,7 @@ class _Program:
     calls: dict[int, int] = field(default_factory=dict[int, int])
 
 
-def _link(functions: Mapping[str, Code], entry: str) -> _Program:
+def _link(functions: Mapping[str, Code], entry: str, sm: int) -> _Program:
     program = _Program()
     place: dict[str, int] = {}
     waiting = [entry]
@@ -114,7 +117,7 @@ def _link(functions: Mapping[str, Code], entry: str) -> _Program:
             continue
         base = place[name] = len(program.words)
         code = functions[name]
-        words = _without_padding(list(struct.iter_unpack("<QQ", _whole(name, code.data))))
+        words = _without_padding(list(struct.iter_unpack("<QQ", _whole(name, code.data))), sm)
         program.starts.append(base)
         program.words += words
         program.ops += [low & 0x1FF for low, _ in words]
@@ -134,12 +137,12 @@ def _whole(name: str, data: bytes) -> bytes:
     return data
 
 
-def _without_padding(words: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """ptxas ends a function with a branch to itself, then NOPs up to the alignment."""
+def _without_padding(words: list[tuple[int, int]], sm: int) -> list[tuple[int, int]]:
+    """ptxas ends a function with a branch to itself, then NOPs up to the alignment, of which there may be none."""
     end = len(words)
     while end and words[end - 1][0] & 0x1FF == _NOP:
         end -= 1
-    if end and words[end - 1][0] & 0xFFF == _PLAIN_BRA and _is_always(*words[end - 1]) and end < len(words):
+    if end and _is_always(*words[end - 1]) and _target(end - 1, *words[end - 1], sm) == end - 1:
         end -= 1
     return words[:end]
 

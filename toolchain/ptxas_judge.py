@@ -194,6 +194,7 @@ def figures_of(code: KernelCode) -> Figures:
         weight=float(code.weighted_instructions),
         cycles=code.cycles,
         exposed=code.exposed,
+        looped=code.looped,
         sm=code.sm,
     )
 

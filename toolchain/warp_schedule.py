@@ -15,13 +15,18 @@ Unlike a count of instructions, the cycles depend on whether loads are issued to
 and on how much work is between a load and the first wait for it. The latencies are those of a machine without other
 load. So the cycles are not a prediction. They are for the comparison of versions of one kernel.
 
+The instructions are fetched in lines of 128 bytes, 8 instructions. If a branch back to the head of a loop finds only
+one or two of them in the line of the head, the warp waits for the next line: one cycle if the head is the seventh
+instruction of its line, two if it is the eighth, in every iteration. `looped` has these cycles.
+
 The *exposed* latency is by how much the cycles grow if global memory is twice as slow. It is the part of the latencies
 of global loads that the warp waits for, so it counts the loads that nothing overlaps.
 
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
 cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,
 asynchronous copies, ``wgmma``).
-Reference: Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking*, 2018, §2.1 (control
+Reference: docs/experiments/gate.md (the fetch of loops, measured on an H200);
+Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking*, 2018, §2.1 (control
 fields); Luo et al., *Benchmarking and Dissecting the Nvidia Hopper GPU Architecture*, 2024 (latencies of memory).
 """
 
@@ -33,12 +38,15 @@ from typing import TypeAlias
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
 
-__all__ = ["alone", "exposed"]
+__all__ = ["alone", "by_block", "exposed", "looped"]
 
 #: The latency until operands have been read, in cycles.
 READ = 20
 
 _BARRIERS = 6
+
+#: The instructions of a line, and how many of them behind the head of a loop hide the fetch of the next line.
+_LINE, _HIDING = 8, 3
 
 #: The classes of loads whose latencies `exposed` changes.
 _GLOBAL = frozenset(["load_global", "load_generic"])
@@ -66,6 +74,41 @@ def alone(
     >>> alone([(0, stall), (0, stall)], ["integer", "integer"], [(0, 2)], [[]], [0])
     8.0
     """
+    return sum(by_block(words, classes, blocks, successors, depth, latency))
+
+
+def looped(
+    cycles: Sequence[float],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+    starts: Sequence[int] = (0,),
+) -> float:
+    """The cycles of one warp in the blocks of loops, with those in which it waits for instructions. ``cycles`` are
+    those of `by_block`. ``starts``: the numbers of the first instructions of the functions, each of which begins a
+    line.
+
+    >>> looped([5, 96], [(0, 5), (5, 8)], [[1], [1]], [0, 1]), looped([7, 32], [(0, 7), (7, 8)], [[1], [1]], [0, 1])
+    (96.0, 48.0)
+    """
+    heads = {to for block, after in enumerate(successors) for to in after if to <= block and depth[to]}
+    waits = 0.0
+    for head in heads:
+        place = blocks[head][0]
+        start = max((each for each in starts if each <= place), default=0)
+        waits += max(_HIDING - (_LINE - (place - start) % _LINE), 0) * loop_weight(depth[head])
+    return waits + sum(each for each, inside in zip(cycles, depth, strict=True) if inside)
+
+
+def by_block(
+    words: Sequence[tuple[int, int]],
+    classes: Sequence[str],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+    latency: Mapping[str, int] = LATENCY,
+) -> list[float]:
+    """The cycles of each block, multiplied by its weight. The arguments are those of `alone`."""
     events = [_events(words[start:end], classes[start:end], latency) for start, end in blocks]
     weights = [loop_weight(each) for each in depth]
     predecessors: list[list[int]] = [[] for _ in blocks]
@@ -73,13 +116,11 @@ def alone(
         for successor in after:
             predecessors[successor].append(block)
     left: list[State | None] = [None] * len(blocks)
-    total = 0.0
+    cycles: list[float] = []
     # The first round has no states from back edges, the second one has.
     for _ in range(2):
-        total = 0.0
-        for block, of in enumerate(events):
-            total += _block(block, of, predecessors[block], weights, left)
-    return total
+        cycles = [_block(block, of, predecessors[block], weights, left) for block, of in enumerate(events)]
+    return cycles
 
 
 def exposed(

@@ -42,7 +42,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: The arms: passes and the gate. Of arms with equal machine code, the first is taken.
+#: The arms: passes and the gate. Of arms with equal machine code, the first is taken. With `CHECKED_FIRST`, each kernel
+#: is replaced by its first version for launches with known facts, with `CHECKED` by the first that is always preferred.
+#: Nothing checks what they require; the output of the program shows whether it holds.
 CLEAN_UP = "dce,emptyblocks"
 ARMS: dict[str, tuple[str, str | None]] = {
     "gated": ("O3", None),
@@ -52,7 +54,7 @@ ARMS: dict[str, tuple[str, str | None]] = {
     "sscm": (f"sscm,{CLEAN_UP}", "off"),
     "hoisted": (f"ssrqp:paper=true:readable=true,{CLEAN_UP}", "off"),
 }
-PLAIN = "nvcc"
+PLAIN, CHECKED, CHECKED_FIRST = "nvcc", "contract", "contract_first"
 
 _TARGET = "sm_90"
 #: How many launches of a program that is ended early are compared.
@@ -97,8 +99,7 @@ def make(out: Path, folder: Path, chosen: Sequence[str]) -> None:
     arms = {PLAIN: plain}
     known = [every_code(plain)]
     for arm in chosen:
-        passes, gate = ARMS[arm]
-        cubins = [optimized(each.ptx, cubin, passes, gate) for each, cubin in zip(containers, plain, strict=True)]
+        cubins = [code_of(arm, each.ptx, cubin) for each, cubin in zip(containers, plain, strict=True)]
         if every_code(cubins) not in known:
             known.append(every_code(cubins))
             arms[arm] = cubins
@@ -177,6 +178,34 @@ def optimized(ptx: str, plain: bytes, passes: str, gate: str | None) -> bytes:
 
     result = optimize(ptx, passes, Policy(gate=gate, arch=_TARGET))
     return assembled(result.text) if result.changed else plain
+
+
+def code_of(arm: str, ptx: str, plain: bytes) -> bytes:
+    """The machine code of an arm; ``plain`` if no kernel changed."""
+    if arm in (CHECKED, CHECKED_FIRST):
+        return with_versions(ptx, plain, is_always_preferred=arm == CHECKED)
+    return optimized(ptx, plain, *ARMS[arm])
+
+
+def with_versions(ptx: str, plain: bytes, *, is_always_preferred: bool) -> bytes:
+    """The machine code of a module whose kernels are replaced by versions with the same arguments."""
+    from ptxmotion import Policy, optimize
+    from ptxmotion.ptx import Kernel, print_module
+    from ptxmotion.versions.entries import renamed
+
+    result = optimize(ptx, "O3", Policy(arch=_TARGET, contract=True))
+    module, contract = result.module, result.contract
+    if contract is None or (not result.changed and all(len(each.versions) == 1 for each in contract.kernels.values())):
+        return plain
+    for name, kernel in contract.kernels.items():
+        others = {each.entry for each in kernel.versions[:-1]}
+        usable = [each for each in kernel.versions[:-1] if each.launch is None]
+        if is_always_preferred:
+            usable = [each for each in usable if each.prefer_when is None]
+        if usable:
+            module.put(renamed(module.kernel(usable[0].entry), name))
+        module.items = [each for each in module.items if not (isinstance(each, Kernel) and each.name in others)]
+    return assembled(print_module(module))
 
 
 def codes(cubin: bytes) -> dict[str, tuple[str, str]]:
@@ -427,7 +456,13 @@ def main() -> int:
     making = verbs.add_parser("make")
     making.add_argument("out", type=Path)
     making.add_argument("folder", type=Path)
-    making.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), metavar="NAME,…")
+    making.add_argument(
+        "--arms",
+        type=lambda text: text.split(","),
+        default=list(ARMS),
+        metavar="NAME,…",
+        help=f"of {', '.join((*ARMS, CHECKED, CHECKED_FIRST))} (default: the first {len(ARMS)})",
+    )
     running = verbs.add_parser("run")
     running.add_argument("out", type=Path)
     running.add_argument("results", type=Path)

@@ -1,10 +1,12 @@
 """Versions with clamped indices: which loads get a clamp, what one clamp serves, and what the launch has to fulfil."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from contract_versions import HEAD, body, versions, with_contract
-from ptxmotion.contract import Contract, Holds, TunedMachine, Version
+from ptxmotion.contract import Contract, Holds, LaunchChange, TunedMachine, Version
+from ptxmotion.contract import parse as parse_expression
 from ptxmotion.contract.tuning import LaunchClass, Tuning, tuned_preference
 from ptxmotion.ptx import parse, print_kernel
 from ptxmotion.versions.clamped import clamp_indices
@@ -185,10 +187,11 @@ def test_other_loads_have_no_clamp(arm: str) -> None:
     assert version is None
 
 
-def test_a_tuning_that_could_not_time_a_version_does_not_decide_about_it() -> None:
-    _, contract, version = clamped(f"{ADDRESS} ld.global.u32 %r5, [%rd11];")
+def test_a_tuning_decides_about_versions_with_further_arguments() -> None:
+    _, _, version = clamped(f"{ADDRESS} ld.global.u32 %r5, [%rd11];")
     assert version is not None
     tuning = Tuning(TunedMachine("GPU", 1), "", "", (LaunchClass(1, 1 << 20),))
-    assert tuned_preference(version, tuning) == version.prefer_when
-    other = next(each for each in contract.kernels["gather"].versions if each.launch is None)
-    assert tuned_preference(other, tuning) != other.prefer_when
+    assert tuned_preference(version, tuning) != version.prefer_when
+    sizes = (parse_expression("grid_x"), parse_expression("grid_y"), parse_expression("grid_z"))
+    other = replace(version, launch=LaunchChange(grid=sizes))
+    assert tuned_preference(other, tuning) == version.prefer_when

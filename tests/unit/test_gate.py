@@ -309,6 +309,17 @@ def test_on_another_architecture_a_kernel_has_to_gain_twice_as_much() -> None:
     assert any("the rule was fitted on sm_90" in remark.message for remark in log.items)
 
 
+def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
+    before = replace(SAME, weight=1000.0, cycles=10_000.0, looped=4000.0)
+    after = replace(before, code="b", cycles=8000.0, weight=990.0)
+    slower = replace(after, looped=4008.0)
+    assert is_better(before, after) and is_better(before, replace(after, looped=4003.0))
+    assert not is_better(before, slower)
+    assert worse(before, slower) == "4008 cycles of one warp in loops instead of 4000"
+    assert preferred_warps(before, after) and preferred_warps(before, slower) == 0
+    assert is_better(before, replace(slower, looped=None))
+
+
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
     before = replace(SAME, warps=64, weight=100.0, cycles=2000.0)
     hoisted = replace(before, code="b", weight=105.0, cycles=1000.0)

@@ -12,7 +12,9 @@ import pytest
 from fake_tuning_gpu import FAKE, fake_gpu
 from ptxmotion.cli import main
 from ptxmotion.contract import ContractError, LaunchClass, TunedMachine, Tuning, loads
+from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.benchmark_run import Conditions, Task, prepare, run_benchmark
+from ptxmotion.harness.contract_guard import under_contracts
 from ptxmotion.harness.launch_work import LaunchWork, observe, snapshots
 from ptxmotion.harness.machine import Machine
 from ptxmotion.harness.protocol import Plan
@@ -26,6 +28,7 @@ from ptxmotion.programs.tuning_trials import ModuleTrials, Trial
 from ptxmotion.programs.variants import VariantFailed, Variants, parse_variant
 from ptxmotion.ptx import parse
 from ptxmotion.runtime import EmulatedDevice, load
+from test_clamped_versions import ADDRESS, KERNEL
 from test_contract_guard import APART, PTX
 
 PLAN = Plan(rounds=8, samples=5, doublings=0, seeds=(1,))
@@ -145,6 +148,34 @@ def test_tunings_for_other_machines_are_kept(monkeypatch: pytest.MonkeyPatch) ->
     assert entry_of(third, 1) == ""
     assert entry_of(third, 1, OTHER) == "disjoint buffers"
     assert option not in [each.description for each in third.contract.kernels["add"].versions]
+
+
+GATHER = KERNEL.replace("ARM", f"{ADDRESS} ld.global.u32 %r5, [%rd11];")
+
+
+def gather_host(backend: Any, ptx: str) -> None:
+    """A launch of a kernel with an index from memory, which is far outside of the buffer where it is not used."""
+    arrays = [np.array(each, np.uint32) for each in ([1, 0, 1, 0], [3, 1 << 30, 0, 77], [5, 6, 7, 8], [0] * 4, [9] * 4)]
+    buffers = [backend.allocate(each.nbytes) for each in arrays]
+    for buffer, each in zip(buffers, arrays, strict=True):
+        backend.write(buffer, each)
+    backend.launch(backend.load(ptx).kernel("gather"), (1, 1, 1), (4, 1, 1), 0, [*buffers, np.int32(4)])
+
+
+def test_versions_with_further_arguments_are_timed() -> None:
+    trials = ModuleTrials.of(GATHER)
+    trial = next(each for each in trials.trials["gather"] if "clamped" in each.name)
+    text, contract = trials.arm("gather", trial)
+    guard = under_contracts(EmulatorBackend(), {text: contract})
+    gather_host(guard, text)
+    assert dict(guard.taken) == {("gather", "clamped loads inside buffers"): 1}
+    made = tune(GATHER, gather_host, machine=fake_gpu({trial.name: 0.5}), plan=PLAN)
+    assert made.results[0].verdicts[trial.name][0] == "FASTER"
+    assert made.results[0].preferred == (trial.name,)
+    tuned = made.contract.tuned_for(FAKE).kernels["gather"]
+    entry = made.contract.kernels["gather"].tunings[0].classes[0].preferred[0]
+    (taken,) = (each for each in tuned.versions if each.entry == entry)
+    assert taken.launch == trial.launch and taken.prefer_when is not None
 
 
 def test_nothing_counts_if_the_baseline_differs_from_itself() -> None:

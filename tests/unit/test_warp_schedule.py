@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
 import pytest
 from ptxmotion.arch import LATENCY
 from ptxmotion.arch import OTHER_LATENCY as OTHER
@@ -9,6 +14,10 @@ from ptxmotion.cost import TRIPS
 from ptxmotion.toolchain.cubin import read_cubin
 from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.toolchain.warp_schedule import alone, exposed
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
+
+code_alignment: Any = importlib.import_module("code_alignment")
 
 NEVER = 7
 
@@ -110,3 +119,19 @@ def test_ptxas_code_of_a_dependent_load_takes_one_more_latency() -> None:
     independent = cycles("add.u64 %rd3, %rd1, 64;")
     dependent = cycles("cvt.u64.u32 %rd3, %r1; add.u64 %rd3, %rd3, %rd1;")
     assert LATENCY[LOAD] <= independent < 2 * LATENCY[LOAD] <= dependent < 3 * LATENCY[LOAD]
+
+
+@pytest.mark.parametrize("length", [4, 12])
+def test_the_head_of_a_loop_at_the_end_of_a_line_costs_one_or_two_cycles(length: int) -> None:
+    try:
+        cubin = assemble(code_alignment.loop_of(length, 4), "sm_90").cubin
+    except ToolMissing as why:
+        pytest.skip(str(why))
+    head, _ = code_alignment.loop_place(cubin)
+    moved = [code_alignment.shifted(cubin, count) for count in range(17)]
+    codes = [read_cubin(each)["k"] for each in moved]
+    assert [code_alignment.loop_place(each)[0] for each in moved] == [head + count for count in range(17)]
+    least = min(code.looped for code in codes)
+    waits = [(code.looped - least) / TRIPS for code in codes]
+    assert waits == [{6: 1, 7: 2}.get((head + count) % 8, 0) for count in range(17)]
+    assert {code.cycles - codes[0].cycles - count for count, code in enumerate(codes)} == {0}
