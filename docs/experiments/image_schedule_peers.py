@@ -1,8 +1,8 @@
-"""Schedules of image programs beside naive kernels, `torch.compile` and compiled programs of others, in one run.
+"""Schedules of image programs beside naive kernels, `torch.compile`, CuPy and compiled programs, in one run.
 
     python docs/experiments/image_schedule_peers.py build FOLDER [--jobs N] [--programs …] [--sizes …]     needs nvcc
-    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--tune SECONDS] [--seconds N]
-        [--json FILE]                                                                   needs a GPU and the extra `gpu`
+    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--torch] [--cupy] [--tune SECONDS]
+        [--seconds N] [--json FILE]                                    needs a GPU and the extra `gpu`
     python docs/experiments/image_schedule_peers.py once FOLDER --programs NAME --sizes N [--arms …] [--peers LIBRARY]
 
 `build` makes the schedules of all models and their machine code. `run` compares pixels and prints microseconds: the
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import itertools
 import json
 import math
@@ -35,10 +36,11 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from image_isp import bytes_of, launch_as_json
@@ -217,6 +219,20 @@ class Peers:
         return run
 
 
+class PythonPeer(Protocol):
+    """A program in another library, by name, size and the runs of a graph."""
+
+    def __init__(self, name: str, size: int, runs: int) -> None: ...
+
+    def result(self) -> list[Any]:
+        """The pixels of each output: height, width, components."""
+        ...
+
+    def seconds(self) -> float:
+        """The time of a run."""
+        ...
+
+
 class Bench:
     """One program with images of one size on the GPU."""
 
@@ -300,13 +316,13 @@ class Bench:
         self.backend.synchronize()
         return self.backend.seconds_between(first, last) / RUNS
 
-    def times(self, graphs: dict[str, Any], rounds: int = ROUNDS) -> dict[str, float]:
-        """The median of each graph in microseconds. The graphs take turns."""
-        found: dict[str, list[float]] = {word: [] for word in graphs}
+    def times(self, arms: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
+        """The median of each arm in microseconds. The arms take turns; each gives the seconds of one run."""
+        found: dict[str, list[float]] = {word: [] for word in arms}
         order = random.Random(self.size)
         for number in range(rounds + 1):
-            for word in order.sample(sorted(graphs), len(graphs)):
-                seconds = self.seconds(graphs[word])
+            for word in order.sample(sorted(arms), len(arms)):
+                seconds = arms[word]()
                 if number:
                     found[word].append(seconds)
         return {word: statistics.median(each) * 1e6 for word, each in found.items()}
@@ -338,8 +354,8 @@ def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator
             yield f"peer:{word}", peers.call(peer, bench.size, bench.own[0].pointer, bench.own[1].pointer)
 
 
-def timed(bench: Bench, peers: Peers | None) -> dict[str, float]:
-    """The microseconds of all arms of a program."""
+def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPeer]]) -> dict[str, float]:
+    """The microseconds of all arms of a program. ``python`` are peers that are written in Python."""
     graphs: dict[str, Any] = {}
     expected: list[Any] = []
     for word, run in runs_of(bench, peers, ()):
@@ -358,7 +374,18 @@ def timed(bench: Bench, peers: Peers | None) -> dict[str, float]:
             graphs[word] = bench.graph(run)
         except RuntimeError as why:
             print(f"    {word}: {why}", flush=True)
-    found = bench.times(graphs)
+    arms: dict[str, Callable[[], float]] = {word: partial(bench.seconds, graph) for word, graph in graphs.items()}
+    for word, made in python.items():
+        try:
+            peer = made(bench.name, bench.size, RUNS)
+            worst, allowed = difference(peer.result(), expected)
+            if worst <= allowed:
+                arms[word] = peer.seconds
+            else:
+                print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
+        except Exception as why:
+            print(f"    {word}: {type(why).__name__}: {str(why)[:200]}", flush=True)
+    found = bench.times(arms)
     for graph in graphs.values():
         bench.backend.destroy_graph(graph)
     return found
@@ -384,6 +411,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
 
     start, backend = time.monotonic(), CudaBackend()
     peers = Peers(backend, chosen.peers) if chosen.peers else None
+    python = {word: _python_peer(word) for word in ("torch", "cupy") if getattr(chosen, word)}
     print(backend.describe()["gpu"], flush=True)
     tables: dict[tuple[str, int], dict[str, float]] = {}
     for size, name in itertools.product(chosen.sizes, chosen.programs):
@@ -396,7 +424,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
         bench = Bench(backend, folder, name, size)
         if chosen.tune:
             tuned(bench, chosen.tune)
-        times = timed(bench, peers)
+        times = timed(bench, peers, python)
         times["auto"] = times[made["arms"]["auto"]]
         tables[name, size] = times
         words = " ".join(f"{word} {micros:.2f}" for word, micros in times.items())
@@ -407,6 +435,11 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
                 file.write(json.dumps(record) + "\n")
         bench.close()
         backend.trim()
+
+
+def _python_peer(word: str) -> type[PythonPeer]:
+    """The class of the peers of PyTorch or CuPy, which need these libraries."""
+    return importlib.import_module(f"image_schedule_{word}").Arm
 
 
 #: A kernel that does nothing. A profiler shows it between two arms.
@@ -455,6 +488,8 @@ def main() -> None:
         else:
             each.add_argument("--peers", type=Path, help="a shared library of compiled programs")
         if word == "run":
+            each.add_argument("--torch", action="store_true", help="time `torch.compile`, too")
+            each.add_argument("--cupy", action="store_true", help="time CuPy's `fuse`, too, for the programs it has")
             each.add_argument("--tune", type=float, default=0, help="seconds of tuning of each program and size")
             each.add_argument("--seconds", type=float, default=3600, help="no program starts later")
             each.add_argument("--json", type=Path, help="append a line for each program and size to this file")

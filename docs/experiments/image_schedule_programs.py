@@ -11,7 +11,7 @@ import numpy as np
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.suites.registry import find
 
-__all__ = ["PROGRAMS", "Case"]
+__all__ = ["PROGRAMS", "TABLE_OF_FUSION", "Case"]
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,16 @@ class Case:
         return [numbers.random(size * size, np.float32) + np.float32(0.01) for _ in self.graph(size).inputs]
 
 
-def _of_suite(name: str, work: float) -> Case:
-    benchmark = find(f"image/{name}")
+def _of_suite(name: str, work: float, benchmark_name: str = "") -> Case:
+    benchmark = find(f"image/{benchmark_name or name}")
     assert benchmark.pipeline is not None
     data = benchmark.make_data("tiny", 0)
     numbers = {key: value for key, value in data.items() if isinstance(value, float)}
-    return Case(name, benchmark.pipeline, work, f"image/{name}", numbers)
+    return Case(name, benchmark.pipeline, work, benchmark.name, numbers)
 
+
+#: The six applications of table 3.6 of Qiao. The first two have other operators than `harris` and `unsharp`.
+TABLE_OF_FUSION = ("fusion_harris", "fusion_unsharp", "sobel", "shi_tomasi", "enhance", "night")
 
 #: By name. Those of `image_tiles` come first. An exponential function, a root or a maximum is one operation.
 PROGRAMS: dict[str, Case] = {
@@ -60,5 +63,11 @@ PROGRAMS: dict[str, Case] = {
         _of_suite("nl_means", 9 * (2 + 8 + 5) + 1),
         _of_suite("interpolate", 4 * (1 + (17 / 4) * 4 / 3 + (7 + 2) * 4 / 3 + 1)),
         _of_suite("camera", 5 + 6 + 3 + 15 + 5 + 11 + 12),
+        _of_suite("fusion_harris", 2 * 11 + 3 + 3 * 17 + 7, "harris"),
+        _of_suite("fusion_unsharp", 49 + 1 + 1 + 3, "unsharp"),
+        _of_suite("sobel", 2 * 11 + 4),
+        _of_suite("shi_tomasi", 2 * 11 + 3 + 3 * 17 + 8),
+        _of_suite("enhance", 9 * 2 + 8 + 2 + 3 + 2),
+        _of_suite("night", 4 * (9 * (3 + 5 + 3 + 7) + 3) + 5 + 9),
     )
 }
