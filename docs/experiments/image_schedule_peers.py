@@ -65,8 +65,6 @@ ROUNDED_ONCE = """\
 """
 #: By name: the tiles that all groups with tiles have, and whether all columns of a thread are in registers.
 TILES = {"block": ("block", None), "warp": ("warp", None), "registers": ("hybrid", True), "hybrid": ("hybrid", False)}
-#: Pixels at each edge that are not compared with those of peers.
-MARGIN = 40
 #: The largest difference of a peer, over the largest pixel; for images of bytes, the largest difference.
 RELATIVE, BYTES = 1e-4, 1
 #: Runs of a peer before its graph is made. Memory that it needs is allocated then, which graphs do not allow.
@@ -328,11 +326,11 @@ class Bench:
         return {word: statistics.median(each) * 1e6 for word, each in found.items()}
 
 
-def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, float]:
+def difference(found: Sequence[Any], expected: Sequence[Any], margin: int) -> tuple[float, float]:
     """The largest difference of pixels that are not near an edge, and the largest one that is allowed."""
     worst, allowed = 0.0, float(BYTES)
     for one, other in zip(found, expected, strict=True):
-        inner, is_real = slice(MARGIN, -MARGIN), one.dtype.kind == "f"
+        inner, is_real = slice(margin, -margin), one.dtype.kind == "f"
         mine, theirs = (each[inner, inner] if is_real else each[inner, inner].astype(np.int32) for each in (one, other))
         worst = max(worst, float(np.abs(mine - theirs).max()))
         if is_real:
@@ -356,14 +354,14 @@ def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator
 
 def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPeer]]) -> dict[str, float]:
     """The microseconds of all arms of a program. ``python`` are peers that are written in Python."""
-    graphs: dict[str, Any] = {}
+    graphs, margin = dict[str, Any](), PROGRAMS[bench.name].margin
     expected: list[Any] = []
     for word, run in runs_of(bench, peers, ()):
         try:
             found = bench.result(run)
             expected = expected or found
             if word.startswith("peer:") or word == CONTRACTED[1]:
-                worst, allowed = difference(found, expected)
+                worst, allowed = difference(found, expected, margin)
                 if not worst <= allowed:
                     print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
                     continue
@@ -378,7 +376,7 @@ def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPee
     for word, made in python.items():
         try:
             peer = made(bench.name, bench.size, RUNS)
-            worst, allowed = difference(peer.result(), expected)
+            worst, allowed = difference(peer.result(), expected, margin)
             if worst <= allowed:
                 arms[word] = peer.seconds
             else:
