@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from image_isp import bytes_of
-from image_schedule_programs import PROGRAMS
+from image_schedule_programs import PROGRAMS, TABLE_OF_FUSION
 
 #: By program and size: microseconds by the name of an arm.
 Times: TypeAlias = "dict[tuple[str, int], dict[str, float]]"
@@ -62,6 +62,7 @@ COLUMNS: dict[str, Callable[[dict[str, float]], float]] = {
     **{f"`{word}`": lambda times, word=word: times.get(word, math.nan) for word in OURS},
     "contracted": lambda times: times.get("contracted", math.nan),
     "`torch.compile`": lambda times: times.get("torch", math.nan),
+    "CuPy `fuse`": lambda times: times.get("cupy", math.nan),
     "Li2018": lambda times: least(of_halide(times, [LI]).values()),
     "Anderson2021": lambda times: least(of_halide(times, [ANDERSON]).values()),
     "4 random": lambda times: least(of_halide(times, [RANDOM]).values()),
@@ -81,6 +82,7 @@ QUOTIENTS: dict[str, Callable[[dict[str, float]], float]] = {
     "Halide's best manual / `greedy`": lambda times: least(of_halide(times, []).values()) / times["greedy"],
     "Li2018 / `greedy`": lambda times: least(of_halide(times, [LI]).values()) / times["greedy"],
     "`torch.compile` / best of ours": lambda times: times.get("torch", math.nan) / ours(times),
+    "CuPy `fuse` / best of ours": lambda times: times.get("cupy", math.nan) / ours(times),
 }
 
 
@@ -118,6 +120,8 @@ def quotients(times: Times) -> list[str]:
     lines.append(f"| --- {'| --- ' * (len(sizes) + 2)}|")
     for title, quotient in QUOTIENTS.items():
         made = {key: quotient(each) for key, each in times.items()}
+        if all(value != value for value in made.values()):
+            continue
         cells = [geometric(value for (_, of), value in made.items() if of == size) for size in sizes]
         cells += [geometric(made.values()), least(value for value in made.values() if value == value)]
         lines.append(f"| {title} | {' | '.join('' if cell != cell else f'{cell:.2f}' for cell in cells)} |")
@@ -146,9 +150,9 @@ def tiles(times: Times, size: int) -> list[str]:
     return lines
 
 
-#: The programs of both papers, and of the first one, among ours.
-GREEDY = ("unsharp", "harris", "stencil_chain", "max_filter", "nl_means", "interpolate", "camera")
-WARP = ("unsharp", "harris", "interpolate", "camera")
+#: The programs of the first paper and of the greedy search among ours. A spline is a pyramid that is blended.
+WARP = ("unsharp", "harris", "bilateral_grid", "interpolate", "camera", "spline")
+GREEDY = (*WARP[:-1], "stencil_chain", "max_filter", "nl_means", "lens_blur", "local_laplacian")
 
 
 def papers(times: Times, size: int) -> list[str]:
@@ -247,10 +251,14 @@ def main() -> None:
     parser.add_argument("--roofline", type=Path, help="write the plot to this file")
     parser.add_argument("--size", type=int, default=4096, help="the size of images in the plot")
     chosen = parser.parse_args()
-    times = read(chosen.files)
-    for size in sorted({size for _, size in times}):
-        print("\n".join(table(times, size)), end="\n\n")
-    print("\n".join(quotients(times)), end="\n\n")
+    every = read(chosen.files)
+    times = {key: each for key, each in every.items() if key[0] not in TABLE_OF_FUSION}
+    fusion = {key: each for key, each in every.items() if key[0] in TABLE_OF_FUSION}
+    for group in (times, fusion):
+        for size in sorted({size for _, size in group}):
+            print("\n".join(table(group, size)), end="\n\n")
+        if group:
+            print("\n".join(quotients(group)), end="\n\n")
     print("\n".join(tiles(times, 2048)), end="\n\n")
     print("\n".join(papers(times, 2048)))
     if chosen.roofline:
