@@ -19,6 +19,7 @@ from .reduction_lowering import global_launch
 from .sizes import ceil_div
 from .tiling.hybrid import HybridKernel
 from .tiling.kernel import GroupKernel
+from .tiling.lanes import LanesKernel
 
 __all__ = ["group_launch", "lower_plan"]
 
@@ -39,7 +40,7 @@ def group_launch(group: Group, name: str, options: Options) -> Launch:
     if group.regions:
         make = isp_node if group.regions == "isp" else isp_warp_node
         return make(group.nodes[0], name, replace(options, block=group.block))
-    maker = (HybridKernel if group.kind == "hybrid" else GroupKernel)(group, options)
+    maker = {"hybrid": HybridKernel, "lanes": LanesKernel}.get(group.kind, GroupKernel)(group, options)
     kernel, arguments = maker.made(name)
     notes = (f"group: {group}",)
     tiled = frozenset(maker.tiles)

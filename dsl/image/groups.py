@@ -24,7 +24,10 @@ from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
 from .operator_body import MOST_UNROLLED
-from .operators import Access, Image, Node
+from .operators import Image, Node
+from .reach import Reach, window_of
+from .tiling.lane_layout import LaneLayout, can_be_shuffled, layout_of_lanes
+from .tiling.padding import Reads
 from .tiling.strips import MOST_ROWS_OF_STRIP, Use, pitch_of, strips_of
 from .tiling.teams import KINDS, WARP, Kind, Team, problem_of_block, team_of
 
@@ -65,69 +68,6 @@ _GROUP_MEMBERS = ("nodes", "tiled", "tiles", "block", "pixels", "in_registers", 
 Regions: TypeAlias = Literal["", "isp", "isp_warp"]
 REGIONS: tuple[Regions, ...] = ("", "isp", "isp_warp")
 
-#: How many pixels an operator may have more than an image that it reads near its own pixel.
-MOST_BEYOND = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """How far around the tile of a block an image is needed, in pixels. Negative numbers are possible."""
-
-    left: int = 0
-    right: int = 0
-    up: int = 0
-    down: int = 0
-
-    def around(self, window: Reach) -> Reach:
-        """What is needed of an image that is read in ``window`` around each pixel of a reader that is needed this
-        far."""
-        return Reach(self.left + window.left, self.right + window.right, self.up + window.up, self.down + window.down)
-
-    def with_(self, other: Reach) -> Reach:
-        """The smallest reach that contains both."""
-        return Reach(
-            max(self.left, other.left), max(self.right, other.right), max(self.up, other.up), max(self.down, other.down)
-        )
-
-
-@lru_cache(maxsize=4096)
-def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
-    """Where the pixels are that an access reads around a pixel of its reader, also those that are read in place of
-    pixels outside of the image. None if they are not near the pixel."""
-    extent, space = access.extent, reader.space
-    x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), options, reader)
-    y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), options, reader)
-    return None if x is None or y is None else Reach(-x[0], x[1], -y[0], y[1])
-
-
-def _offsets(
-    access: Access,
-    axis: int,
-    start: int,
-    count: int,
-    extent: tuple[int, int],
-    options: Options,
-    reader: Node[Any],
-) -> tuple[int, int] | None:
-    """The least and the greatest difference between an index that is read and the index of the reader's pixel, along
-    one axis. None if an index outside of the image is replaced by one that is not near the pixel."""
-    centre, check = access.centres[axis], checks_of(access, reader, options)[axis]
-    if centre.numerator != 1 or centre.denominator != 1:
-        return None
-    first = centre.offset + int(start) - extent[0]
-    last = centre.offset + int(start) + extent[1]
-    kind = access.boundary.kind
-    if not check or kind in ("constant", "undefined"):
-        return first, last
-    # How many pixels the reader has more than the image: the last ones read pixels that are this much farther away.
-    beyond = max(0, int(count) - int(access.image.size[axis]))
-    if kind == "repeat" or (kind != "clamp" and check.far) or beyond > MOST_BEYOND:
-        return None
-    if kind == "clamp":
-        return (min(first, -beyond) if check.high else first), (max(last, 0) if check.low else last)
-    # A mirrored pixel n pixels outside is n pixels inside at the same edge.
-    return (min(first, -last - 2 * beyond) if check.high else first), (max(last, -first) if check.low else last)
-
 
 @dataclass(frozen=True)
 class Group:
@@ -136,7 +76,8 @@ class Group:
     ``nodes`` are in the order of the graph. The images of ``tiled`` are kept in shared memory. ``block`` are the
     threads of a block along x and y; a thread computes ``pixels`` pixels of each result along x and y. ``kind`` says
     what computes a tile: a block, or a warp. In hybrid tiles, a warp keeps the last ``in_registers`` of its ``pixels``
-    along x in registers. A group of one operator may have ``regions`` instead of tiles.
+    along x in registers. In tiles of lanes, ``pixels`` are the columns of a lane and the rows of a warp. A group of one
+    operator may have ``regions`` instead of tiles.
     """
 
     graph: Graph
@@ -157,7 +98,14 @@ class Group:
     def tile(self) -> tuple[int, int]:
         """The pixels of a result that a team computes, along x and y."""
         threads = self.team.threads
+        if self.kind == "lanes":
+            return self.lanes.width(self.pixels[0]), self.pixels[1]
         return threads[0] * self.pixels[0], threads[1] * self.pixels[1]
+
+    @property
+    def lanes(self) -> LaneLayout:
+        """What the lanes of a warp keep in tiles of lanes."""
+        return layout_of_lanes(self.nodes, self.tiled, self.stored)
 
     @property
     def scratch(self) -> tuple[int, int]:
@@ -208,7 +156,10 @@ class Group:
         most: int,
     ) -> dict[Node[Any], int]:
         """The pitches of tiles, whose pixels are computed from the tiles ``sources`` in strips of at most ``most``
-        pixels. Pixels that are not of four bytes, and hybrid tiles, are next to each other."""
+        pixels. Pixels that are not of four bytes, and hybrid tiles, are next to each other. Tiles of lanes are not in
+        shared memory."""
+        if self.kind == "lanes":
+            return dict.fromkeys(tiles, 0)
         uses: dict[Node[Any], list[Use]] = {node: [] for node in tiles}
         for node in tiles:
             width, height = self.tile_shape(reaches[node])
@@ -263,7 +214,8 @@ class Group:
     def is_unrolled(self, options: Options) -> bool:
         """Whether small loops of operators are unrolled, so that pixels of a thread share what they read. With many
         copies, nvcc would take too long."""
-        return max(self.copies(options).values()) * self.pixels[0] * self.pixels[1] <= MOST_UNROLLED_COPIES
+        pixels = self.pixels[0] * (1 if self.kind == "lanes" else self.pixels[1])
+        return max(self.copies(options).values()) * pixels <= MOST_UNROLLED_COPIES
 
     def rows_of_strip(self, options: Options) -> int:
         """The most pixels of a tile that a thread computes together. Where loops are not unrolled, they would share
@@ -297,6 +249,8 @@ class Group:
             yield problem
             return
         yield from self.hybrid_problems()
+        if self.kind == "lanes":
+            yield from self.lane_problems(options)
         if self.regions:
             yield from self._region_problems()
         if not self.tiled <= set(self.nodes):
@@ -321,8 +275,22 @@ class Group:
         if not self.tiled:
             yield "hybrid tiles need operators that are tiled"
         for node in self.nodes:
-            if node in self.tiled and not _can_be_shuffled(node.pixel):
+            if node in self.tiled and not can_be_shuffled(node.pixel):
                 yield f"threads cannot exchange the pixels of {node.name}, which are {node.pixel}"
+
+    def lane_problems(self, options: Options) -> Iterator[str]:
+        """Why lanes cannot compute the group."""
+        if any(map(has_large_loops, self.nodes)) or not self.is_unrolled(options):
+            yield "tiles of lanes need operators whose loops are unrolled"
+            return
+        yield from self.lanes.problems(self.pixels[0])
+        reads = Reads(self.nodes, options, frozenset(item for item in self.lanes.items if isinstance(item, Node)))
+        for node in self.nodes:
+            for access in node.accesses:
+                is_exchanged = window_of(access, node, options) is not None and any(checks_of(access, node, options))
+                if access.image in self.nodes and is_exchanged and not reads.is_padded(access, node):
+                    yield f"lanes cannot read {access.image.name} with the boundary that {node.name} has"
+                    return
 
     def _region_problems(self) -> Iterator[str]:
         """Why a kernel of this group cannot have regions."""
@@ -351,9 +319,10 @@ class Group:
             return f"{node.name} ({', '.join(where) or 'inline'})"
 
         x, y = self.tile
-        owner = "" if self.kind == "block" else " of a warp"
+        owner = {"block": "", "lanes": " of lanes"}.get(self.kind, " of a warp")
         parts = [f"tile{owner} {x} x {y}", f"block {self.block[0]} x {self.block[1]}"]
         parts += [f"{self.in_registers} of {self.pixels[0]} columns in registers"] if self.kind == "hybrid" else []
+        parts += [f"{self.pixels[0]} columns of a lane"] if self.kind == "lanes" else []
         parts += [f"regions {self.regions}"] if self.regions else []
         return f"{', '.join(map(word, self.nodes))}; {', '.join(parts)}"
 
@@ -472,10 +441,6 @@ def has_large_loops(node: Node[Any]) -> bool:
     return max(sizes, default=1) > MOST_UNROLLED and any(
         isinstance(n, ast.For) for n in ast.walk(node.operator.body.tree)
     )
-
-
-def _can_be_shuffled(pixel: t.Scalar | t.Struct) -> bool:
-    return isinstance(pixel, t.Scalar) and pixel is not t.F16
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from ..groups import Group, Regions
 from ..lowered import Options
 from ..operators import Image, Node
 from ..partitioning import checks_edges
+from ..tiling.lane_layout import COLUMNS
 from ..tiling.teams import WARP, Kind
 from .work import Members
 
@@ -42,6 +43,7 @@ SHAPES: tuple[Shape, ...] = (
         for columns in sorted({max(1, across // 2), across})
         if across * tall <= 32
     ),
+    *(Shape("lanes", (32, 4), (columns, tall)) for columns in COLUMNS for tall in (4, 8, 16, 32)),
 )
 
 
@@ -51,6 +53,9 @@ FEW: tuple[Shape, ...] = (
     Shape("warp", (32, 4), (2, 8)),
     Shape("hybrid", (32, 4), (1, 8), 1),
     Shape("hybrid", (32, 4), (2, 16), 2),
+    Shape("lanes", (32, 4), (1, 8)),
+    Shape("lanes", (32, 4), (2, 8)),
+    Shape("lanes", (32, 4), (4, 16)),
 )
 
 
@@ -96,7 +101,7 @@ def shapes(members: Members, tried: Sequence[Shape] = SHAPES) -> Iterator[Group]
         return
     for tiled in tiled_sets(members):
         for shape in tried:
-            if tiled or shape.kind == "block":
+            if tiled or shape.kind in ("block", "lanes"):
                 group = members.with_(tiled, shape)
                 if members.is_legal(group):
                     yield group

@@ -23,6 +23,7 @@ from ..operators import Access, Image, Node
 from ..tiling.padding import Reads
 from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
+from .lane_work import lane_work
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
@@ -142,6 +143,8 @@ class Members:
     )
     #: By tiled operators and pixels of a thread: the most pixels of a strip.
     _rows: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int], repr=False)
+    #: By tiled operators and columns of a lane: why lanes cannot compute the group.
+    _lane_problems: dict[tuple[Any, ...], str] = field(default_factory=dict[tuple[Any, ...], str], repr=False)
     #: By tiled operators: the tiles by waits and loops, and which tiles are padded.
     _stages: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
     _padding: dict[Any, Reads] = field(default_factory=dict[Any, Reads], repr=False)
@@ -192,9 +195,17 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
+        if group.kind == "lanes":
+            return not self._lane_problem(group)
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
         return is_small and self.shared_bytes(group) <= SHARED_BYTES
+
+    def _lane_problem(self, group: Group) -> str:
+        key = group.tiled, group.pixels[0]
+        if key not in self._lane_problems:
+            self._lane_problems[key] = next(iter(group.lane_problems(self.options)), "")
+        return self._lane_problems[key]
 
     def copies(self, group: Group) -> dict[Node[Any], int]:
         """By node: how often it is computed for a pixel, as `Group.copies` says."""
@@ -247,7 +258,7 @@ class Members:
         """Which tiles are padded in teams at edges."""
         if tiled not in self._padding:
             tiles = frozenset(node for node in tiled if node in self.reaches)
-            self._padding[tiled] = Reads(self.group, self.options, tiles)
+            self._padding[tiled] = Reads(self.nodes, self.options, tiles)
         return self._padding[tiled]
 
     def at_edges(self, group: Group) -> float:
@@ -268,9 +279,15 @@ class Members:
     def edges(self, group: Group) -> float:
         """The share of the teams that are at an edge of an image."""
         first, inner, teams = group.stored[0], 1, 1
+        left = right = 0
+        if group.kind == "lanes":
+            left, right = (lanes * group.pixels[0] for lanes in group.lanes.halo(group.pixels[0]))
+            if int(first.width) % group.pixels[0]:
+                return 1.0
         for axis, (tile, size) in enumerate(zip(group.tile, first.size, strict=True)):
             before = max(reach.left if axis == 0 else reach.up for reach in self.reaches.values())
             after = max(reach.right if axis == 0 else reach.down for reach in self.reaches.values())
+            before, after = (max(left, before), max(right, after)) if axis == 0 else (before, after)
             count = _ceil(size, tile)
             teams *= count
             low, high = _ceil(before, tile), (int(size) - after - tile) // tile
@@ -388,6 +405,8 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     """The work of a legal group of ``members``."""
     if any(node.operator.kind == "global" for node in group.nodes):
         return _of_global(group)
+    if group.kind == "lanes":
+        return _of_lanes(members, group, sm)
     first, team = group.stored[0], group.team
     across, tall = group.pixels
     columns = across - group.in_registers
@@ -444,6 +463,49 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         rounds=rounds,
         footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
         loops=bool(members.reread),
+    )
+
+
+def _of_lanes(members: Members, group: Group, sm: int) -> Work:
+    """The work of a group with tiles of lanes."""
+    columns = group.pixels[0]
+
+    def counts(node: Node[Any]) -> Counts:
+        return members.counts((node,), group.tiled, (columns, 1), fill=True)
+
+    made = lane_work(group, counts, _SFU, _BASE_REGISTERS)
+    threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
+    registers = min(float(MAX_REGISTERS), made.registers)
+    found = occupancy(sm, threads, round(registers), 0)
+    first, inputs = group.stored[0], _inputs(group)
+    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
+    instructions = made.instructions + _THREAD
+    return Work(
+        pixels=float(int(first.width) * int(first.height)),
+        moved=_bytes(group.stored) + _bytes(inputs),
+        blocks=_ceil(first.width, tile_x * teams_x) * _ceil(first.height, tile_y * teams_y),
+        threads=threads,
+        alu=made.alu / made.pixels,
+        sfu=made.sfu / made.pixels,
+        loads=made.loads / made.pixels,
+        reads=0.0,
+        shuffles=made.shuffles / made.pixels,
+        filled=0.0,
+        waits=0.0,
+        transactions=made.loads * columns / made.pixels * size / SECTOR,
+        overlap=columns * WARP / tile_x - 1,
+        shared=0,
+        registers=registers,
+        resident=found.blocks if found is not None else 1,
+        occupancy=found.share if found is not None else 1.0,
+        code=made.code,
+        instructions=instructions,
+        at_edges=max(instructions, made.at_edges + _THREAD),
+        edges=members.edges(group),
+        accesses=made.accesses,
+        rounds=made.rounds,
+        footprint=0.0,
+        loops=False,
     )
 
 

@@ -29,11 +29,12 @@ from ... import types as t
 from ...functions import Param
 from ...intrinsics import shfl_up_sync
 from ...language import local
-from ..groups import Group, Reach, window_of
+from ..groups import Group
 from ..lowered import Options
 from ..lowering import pixel_function
 from ..operator_body import PixelFunction
-from ..operators import Access, Image, Node
+from ..operators import Image, Node
+from ..reach import Reach, inner_window, window_of
 from .kernel import Context, GroupKernel, Tile
 from .teams import WARP
 
@@ -92,7 +93,7 @@ class HybridKernel(GroupKernel):
                 continue
             for access in node.accesses:
                 if window_of(access, node, self.options) is not None:
-                    reach = found[node].around(_inner_window(access, node))
+                    reach = found[node].around(inner_window(access, node))
                     found[access.image] = found[access.image].with_(reach) if access.image in found else reach
         return {node: found[node] for node in self.tiles if node in found and node is not root}
 
@@ -216,10 +217,3 @@ class HybridKernel(GroupKernel):
         index = f"({y} + {around.reach.up}) * {around.width} + ({x} + {around.reach.left})".replace("+ -", "- ")
         taken = (around.array, *self.centre)
         return pixel_function(name, taken, tile.node.pixel, [f"return {around.array.name}[{index}]"], {})
-
-
-def _inner_window(access: Access, reader: Node[Any]) -> Reach:
-    """The pixels that an access reads around a pixel of its reader, where no index is outside of the image."""
-    extent, (x, y) = access.extent, access.centres
-    right, down = x.offset + int(reader.space.x0), y.offset + int(reader.space.y0)
-    return Reach(extent.left - right, extent.right + right, extent.up - down, extent.down + down)

@@ -48,9 +48,13 @@ _NO_CHECKS = Checks(False, False), Checks(False, False)
 _VARIABLES = (
     *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
     *("i", "j", "k", "part", "near_x", "near_y", "out_x", "out_y", "centre_x", "centre_y"),
+    *("step", "row", "column", "lane_x", "loaded", "last_place", "other_row", "other_place"),
 )
 #: The words of the language that the text of a kernel may mention.
-_WORDS = ("local", "shared", "shfl_sync", "shfl_up_sync", "syncthreads", "syncwarp", "unroll")
+_WORDS = (
+    *("local", "shared", "shfl_sync", "shfl_up_sync", "shfl_down_sync", "syncthreads", "syncwarp", "unroll"),
+    *("addr", "pointer_cast", "uint2", "uint4"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ class GroupKernel:
         self.reaches = group.reaches(options)
         self.pitches = group.pitches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
-        self.reads = Reads(group, options, frozenset(self.tiles))
+        self.reads = Reads(group.nodes, options, frozenset(self.tiles))
         #: By name: maps of boundaries and constants that the text of the kernel mentions.
         self.maps: dict[str, object] = {}
         self.variables = {param for tile in self.tiles.values() for param in (tile.array, tile.x, tile.y)}
@@ -355,7 +359,7 @@ class GroupKernel:
             lines.append(f"{tile.y.name} = first_y - {tile.reach.up}".replace("- -", "+ "))
         return lines
 
-    def _inner_test(self) -> str:
+    def inner_test(self) -> str:
         """Whether all that near accesses read, and all tiles, are inside of the images."""
         (tile_x, tile_y), first = self.group.tile, self.group.stored[0]
         images = [*self.reaches]
@@ -368,7 +372,7 @@ class GroupKernel:
         y = self.use(self.arguments.integer("inner_y", last_y))
         return f"first_x >= {left} and first_x <= {x} and first_y >= {up} and first_y <= {y}"
 
-    def _has_inner_version(self) -> bool:
+    def has_inner_version(self) -> bool:
         """Whether some block does more than guard its stores."""
         accesses = [(access, node) for node in self.group.nodes for access in node.accesses if node in self.reaches]
         near = [(access, node) for access, node in accesses if window_of(access, node, self.options) is not None]
@@ -378,13 +382,10 @@ class GroupKernel:
         """The kernel called ``name``, with its arguments."""
         group = self.group
         lines = self.team.lines(group.tile)
-        lines += [f"thread = {self.team.thread}"] if self.tiles else []
-        lines += [f"team = {self.team.number}"] if self.tiles and self.team.teams > 1 else []
-        for tile in self.tiles.values():
-            lines += self._allocate(tile)
+        lines += self.scratch()
         checked = self.checked_version()
-        if self._has_inner_version():
-            lines += [f"if {self._inner_test()}:", *(f"    {line}" for line in self.inner_version())]
+        if self.has_inner_version():
+            lines += [f"if {self.inner_test()}:", *(f"    {line}" for line in self.inner_version())]
             lines += ["else:", *(f"    {line}" for line in checked)]
         else:
             lines += checked
@@ -393,6 +394,12 @@ class GroupKernel:
         text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
         kernel = kernel_from_text(text, self._names(params), file=f"<{name}>", arithmetic=self.options.arithmetic)
         return kernel, self.arguments.of(params)
+
+    def scratch(self) -> list[str]:
+        """The numbers of the thread and of its team, and the arrays of tiles."""
+        lines = [f"thread = {self.team.thread}"] if self.tiles else []
+        lines += [f"team = {self.team.number}"] if self.tiles and self.team.teams > 1 else []
+        return [*lines, *(line for tile in self.tiles.values() for line in self._allocate(tile))]
 
     def _allocate(self, tile: Tile) -> list[str]:
         """The array of a tile in shared memory. Each team has its own part."""

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..borders import Boundary
-from ..groups import Group, window_of
 from ..lowered import Options
 from ..lowering import checks_of
 from ..operators import Access, Image, Node
+from ..reach import window_of
 from ..sizes import text_of
 
 __all__ = ["Reads"]
@@ -27,16 +27,16 @@ __all__ = ["Reads"]
 
 @dataclass
 class Reads:
-    """How the operators of a group read its tiles in teams at edges. ``boundaries``: by node whose tile is padded, the
-    boundary that gives its pixels outside."""
+    """How the operators of a group, ``nodes``, read its tiles in teams at edges. ``boundaries``: by node whose tile is
+    padded, the boundary that gives its pixels outside."""
 
-    group: Group
+    nodes: tuple[Node[Any], ...]
     options: Options
     tiles: frozenset[Node[Any]]
     boundaries: dict[Node[Any], Boundary] = field(default_factory=dict[Node[Any], Boundary])
 
     def __post_init__(self) -> None:
-        for node in self.group.nodes:
+        for node in self.nodes:
             for access in node.accesses:
                 for tile in self._tiles_of(access, node) or ():
                     self.boundaries.setdefault(tile, access.boundary)
@@ -52,14 +52,16 @@ class Reads:
         image = access.image
         if window_of(access, reader, self.options) is None or not any(checks_of(access, reader, self.options)):
             return None
-        if not isinstance(image, Node) or image not in self.group.nodes or access.boundary.kind == "undefined":
+        if not isinstance(image, Node) or image not in self.nodes or access.boundary.kind == "undefined":
             return None
         if image in self.tiles:
             return {image}
-        return _pointwise(image, self.group, self.options, self.tiles) if access.boundary.is_index_map else None
+        return _pointwise(image, self.nodes, self.options, self.tiles) if access.boundary.is_index_map else None
 
 
-def _pointwise(node: Node[Any], group: Group, options: Options, tiles: frozenset[Node[Any]]) -> set[Node[Any]] | None:
+def _pointwise(
+    node: Node[Any], nodes: tuple[Node[Any], ...], options: Options, tiles: frozenset[Node[Any]]
+) -> set[Node[Any]] | None:
     """The tiles that an inline operator reads at its own place. None if it reads anything else."""
     if node.operator.reads_coordinates or not node.accesses:
         return None
@@ -67,9 +69,9 @@ def _pointwise(node: Node[Any], group: Group, options: Options, tiles: frozenset
     for access in node.accesses:
         image, window = access.image, window_of(access, node, options)
         is_same = _size(image) == _size(node) and access.extent.size == (1, 1) and not any(_moved(access, node))
-        if window is None or not isinstance(image, Node) or image not in group.nodes or not is_same:
+        if window is None or not isinstance(image, Node) or image not in nodes or not is_same:
             return None
-        more = {image} if image in tiles else _pointwise(image, group, options, tiles)
+        more = {image} if image in tiles else _pointwise(image, nodes, options, tiles)
         if more is None:
             return None
         found |= more

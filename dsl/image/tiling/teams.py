@@ -17,9 +17,10 @@ __all__ = ["KINDS", "WARP", "Kind", "Team", "problem_of_block", "team_of"]
 #: The threads of a warp.
 WARP = 32
 
-#: What owns a tile. In a hybrid tile, a warp keeps a part of the tile in registers.
-Kind: TypeAlias = Literal["block", "warp", "hybrid"]
-KINDS: tuple[Kind, ...] = ("block", "warp", "hybrid")
+#: What owns a tile. In a hybrid tile, a warp keeps a part of the tile in registers. In a tile
+#: of lanes, it keeps the rows that are in use, all in registers.
+Kind: TypeAlias = Literal["block", "warp", "hybrid", "lanes"]
+KINDS: tuple[Kind, ...] = ("block", "warp", "hybrid", "lanes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,8 @@ class Team:
 def problem_of_block(kind: Kind, block: tuple[int, int]) -> str:
     """Why a block of these threads cannot have teams of this kind. Empty if it can."""
     x, y = block
+    if kind == "lanes" and x % WARP:
+        return f"tiles of lanes need blocks whose width is a multiple of {WARP}, not {x}"
     if kind == "block" or x % WARP == 0 or (WARP % x == 0 and y % (WARP // x) == 0):
         return ""
     return f"tiles of warps need blocks that consist of rectangles of {WARP} threads, not {x} x {y}"
