@@ -130,8 +130,9 @@ def quotients(times: Times) -> list[str]:
     return lines
 
 
-#: The arms of figure 9 of Jangda and Guha: tiles of blocks, of warps in shared memory, in registers, and hybrid.
-TILES = ("block", "warp", "registers", "hybrid")
+#: The arms of figure 9 of Jangda and Guha: tiles of blocks, of warps in shared memory, in registers, and hybrid; and
+#: tiles of lanes.
+TILES = ("block", "warp", "registers", "hybrid", "lanes")
 
 
 def tiles(times: Times, size: int) -> list[str]:
