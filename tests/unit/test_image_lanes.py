@@ -93,10 +93,10 @@ BOUNDARIES = [Boundary.CLAMP, Boundary.MIRROR, Boundary.REFLECT, Boundary.consta
 @pytest.mark.parametrize(
     ("boundary", "size", "pixels"),
     [
-        (Boundary.CLAMP, (150, 12), (4, 4)),
-        (Boundary.MIRROR, (90, 13), (2, 3)),
-        (Boundary.REFLECT, (61, 9), (1, 6)),
-        (Boundary.constant(7), (70, 11), (2, 8)),
+        (Boundary.CLAMP, (140, 7), (4, 2)),
+        (Boundary.MIRROR, (66, 8), (2, 3)),
+        (Boundary.REFLECT, (30, 7), (1, 6)),
+        (Boundary.constant(7), (50, 6), (2, 4)),
         (Boundary.CLAMP, (3, 2), (4, 5)),
     ],
     ids=str,
@@ -112,14 +112,14 @@ def test_pixels_of_one_byte_and_results_that_are_read() -> None:
         first = summed(Accessor(src, Boundary.CLAMP))
         return first, summed(Accessor(first, Boundary.CLAMP))
 
-    graph = two.graph(136, 9)
+    graph = two.graph(132, 6)
     check(graph, lanes(graph, (4, 4)))
 
 
 def test_rows_that_are_no_whole_words() -> None:
     """The images have 67 columns, which no word of two pixels divides: every warp checks."""
-    graph = graph_of(Boundary.CLAMP, 67, 9)
-    group = lanes(graph, (2, 4))
+    graph = graph_of(Boundary.CLAMP, 67, 5)
+    group = lanes(graph, (2, 2))
     assert work_of(Members(graph, graph.nodes, Options()), group).edges == 1
     check(graph, group)
 

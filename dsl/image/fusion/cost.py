@@ -78,7 +78,7 @@ def seconds_of(work: Work, machine: Machine) -> float:
     busy = min(1.0, work.occupancy / machine.occupancy)
     together = sum(part**machine.overlap for part in parts) ** (1 / machine.overlap)
     more = (work.at_edges - work.instructions) * machine.edge_instruction
-    serial = work.instructions * slow * machine.instruction + more + work.rounds * machine.latency
+    serial = work.instructions * slow * machine.instruction / work.chains + more + work.rounds * machine.latency
     return machine.node + (serial if work.blocks else 0.0) + together / max(busy, 0.1)
 
 

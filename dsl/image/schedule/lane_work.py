@@ -13,7 +13,8 @@ from typing import Any
 from ... import types as t
 from ..groups import Group
 from ..operators import Node
-from ..tiling.lane_layout import Item, Staged, can_be_shuffled
+from ..reach import Reach
+from ..tiling.lane_layout import Item, LaneLayout, Staged, can_be_shuffled
 from ..tiling.lanes import UNROLLED_ROWS
 from ..tiling.teams import WARP
 
@@ -24,8 +25,9 @@ _PASS = 4
 
 #: Further instructions of a row of an item, and of a row of the results.
 _ROW, _STORE = 2.0, 5.0
-#: The same in a warp at an edge: of a pixel that is loaded, of one that is padded, of an operator, of a result.
-_EDGE_LOAD, _EDGE_PAD, _EDGE_ROW, _EDGE_STORE = 9.0, 3.0, 14.0, 4.0
+#: Further instructions in a warp at an edge: of a pixel that is loaded, of one that is padded, of a row of an operator,
+#: and of a result.
+_EDGE_LOAD, _EDGE_PAD, _EDGE_ROW, _EDGE_STORE = 3.0, 3.0, 6.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +49,29 @@ class LaneWork:
     pixels: float
 
 
-def lane_work(group: Group, counts: Callable[[Node[Any]], Any], sfu: float, base: float) -> LaneWork:
-    """The work of a legal group with tiles of lanes. ``counts`` gives what one row of an operator takes
+def lane_work(group: Group, counts: Callable[[tuple[Node[Any], ...]], Any], sfu: float, base: float) -> LaneWork:
+    """The work of a legal group with tiles of lanes. ``counts`` gives what one row of some operators takes
     (`work.Counts`), ``sfu`` the instructions of an operation of the SFU, ``base`` the registers that no pixel needs."""
     layout, (columns, tall) = group.lanes, group.pixels
-    steps = tall + max(reach.up + reach.down for reach in layout.reaches.values())
     direct = _direct(group)
     alu = slow = loads = shuffles = other = passes = edge = one = ahead = 0.0
-    for root in layout.roots:
-        each, rows = counts(root), layout.rows(root, tall)
-        row = each.alu + sfu * each.sfu + _ROW
-        alu, slow, other, one = alu + rows * each.alu, slow + rows * each.sfu, other + rows * _ROW, one + row
+    for roots in _alike(layout):
+        each, rows = counts(roots), layout.rows(roots[0], tall)
+        own = _ROW * len(roots)
+        row = each.alu + sfu * each.sfu + own
+        alu, slow, other, one = alu + rows * each.alu, slow + rows * each.sfu, other + rows * own, one + row
         ahead += (rows - tall) * row
         loads, passes = loads + rows * each.loads * direct, passes + rows * each.loads * direct
-        edge += steps * (row + _EDGE_ROW + (_EDGE_PAD * columns if root in layout.tiled else 0))
+        edge += sum(rows * (_EDGE_ROW + _EDGE_PAD * columns) for root in roots if root in layout.tiled)
     for item in layout.items:
         rows, size = layout.rows(item, tall), t.size_of(_pixel(item))
         exchanged = sum(layout.columns(item))
         shuffles, passes = shuffles + rows * exchanged, passes + rows * exchanged
         other, one = other + rows * _ROW, one + _ROW + exchanged
-        moved = (layout.depth(item, inner=False) - 1) * (columns + exchanged)
-        edge += steps * (moved + exchanged)
         if isinstance(item, Staged):
             words = 1 if columns * size <= 16 else columns
             loads, passes = loads + rows * words, passes + rows * max(1.0, columns * size / _PASS)
-            edge += steps * columns * _EDGE_LOAD
+            edge += rows * columns * _EDGE_LOAD
     for node in layout.stored:
         other += tall * _STORE
         passes += tall * max(1.0, columns * t.size_of(node.pixel) / _PASS)
@@ -83,13 +83,21 @@ def lane_work(group: Group, counts: Callable[[Node[Any]], Any], sfu: float, base
         loads=loads,
         shuffles=shuffles,
         instructions=instructions,
-        at_edges=max(edge, instructions),
+        at_edges=instructions + edge,
         accesses=passes,
         rounds=1 + -(-tall // UNROLLED_ROWS),
         code=ahead + one * min(tall, UNROLLED_ROWS),
         registers=base + layout.kept(columns) + columns * len(layout.stored),
         pixels=group.tile[0] * tall / WARP,
     )
+
+
+def _alike(layout: LaneLayout) -> list[tuple[Node[Any], ...]]:
+    """The roots of equal reach: nvcc finds equal expressions in their rows."""
+    found: dict[Reach, list[Node[Any]]] = {}
+    for root in layout.roots:
+        found.setdefault(layout.reaches[root], []).append(root)
+    return [tuple(roots) for roots in found.values()]
 
 
 def _pixel(item: Item) -> t.Type:

@@ -91,7 +91,8 @@ class Work:
     share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
     banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``loops``: an
     operator has loops that are not unrolled; then ``footprint`` are the bytes of the inputs that the resident blocks
-    read, and 0 otherwise.
+    read, and 0 otherwise. ``chains``: how many times as fast a thread alone executes its instructions, because
+    neighbouring pixels do not need each other.
     """
 
     pixels: float
@@ -119,6 +120,7 @@ class Work:
     rounds: float
     footprint: float
     loops: bool
+    chains: float = 1.0
 
 
 @dataclass
@@ -470,8 +472,8 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
     """The work of a group with tiles of lanes."""
     columns = group.pixels[0]
 
-    def counts(node: Node[Any]) -> Counts:
-        return members.counts((node,), group.tiled, (columns, 1), fill=True)
+    def counts(roots: tuple[Node[Any], ...]) -> Counts:
+        return members.counts(roots, group.tiled, (columns, 1), fill=True)
 
     made = lane_work(group, counts, _SFU, _BASE_REGISTERS)
     threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
@@ -506,6 +508,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         rounds=made.rounds,
         footprint=0.0,
         loops=False,
+        chains=columns**0.5,
     )
 
 

@@ -48,7 +48,7 @@ _NO_CHECKS = Checks(False, False), Checks(False, False)
 _VARIABLES = (
     *("x", "y", "value", "outside", "first_x", "first_y", "local_x", "local_y", "thread", "team"),
     *("i", "j", "k", "part", "near_x", "near_y", "out_x", "out_y", "centre_x", "centre_y"),
-    *("step", "row", "column", "lane_x", "loaded", "last_place", "other_row", "other_place"),
+    *("step", "row", "next_row", "column", "lane_x", "loaded", "last_place", "other_row", "other_place"),
 )
 #: The words of the language that the text of a kernel may mention.
 _WORDS = (

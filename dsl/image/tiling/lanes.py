@@ -41,8 +41,8 @@ _EVERY_LANE = "0xFFFFFFFF"
 #: The words of memory, by their bytes.
 _MEMORY_WORDS = {2: "u16", 4: "u32", 8: "uint2", 16: "uint4"}
 
-#: How many rows nvcc unrolls.
-UNROLLED_ROWS = 4
+#: How many rows nvcc unrolls, and how many rows of inputs are loaded before they are needed.
+UNROLLED_ROWS, _AHEAD = 4, 2
 
 
 class LanesKernel(GroupKernel):
@@ -68,6 +68,11 @@ class LanesKernel(GroupKernel):
             for access in node.accesses:
                 if (staged := self.layout.staged(access, node)) is not None:
                     self._accesses.setdefault(staged, access)
+        #: By input: the array with the rows that are loaded ahead; the function that loads a pixel at an edge.
+        self._ahead = {item: self.arguments.reserved(f"ahead_{item.image.name}") for item in self._accesses}
+        self._loads: dict[Staged, PixelFunction] = {}
+        #: By width of an image: the variables about lanes outside of it.
+        self._edges: dict[str, tuple[str, ...]] = {}
 
     def words(self) -> dict[str, object]:
         shuffles = {"shfl_up_sync": shfl_up_sync, "shfl_down_sync": shfl_down_sync}
@@ -81,6 +86,8 @@ class LanesKernel(GroupKernel):
         for item, array in self.kept.items():
             size = self._width(item) * self.layout.depth(item, inner=False)
             lines.append(f"{array.name} = local({_image(item).pixel}, {size})")
+        for item, array in self._ahead.items():
+            lines.append(f"{array} = local({item.image.pixel}, {_AHEAD * self.columns})")
         lines += [f"{row} = local({node.pixel}, {self.columns})" for node, row in self._rows.items()]
         for node in self.group.stored:
             if word := _word(node.pixel, self.columns):
@@ -124,18 +131,24 @@ class LanesKernel(GroupKernel):
         """The code of one step. ``first``: some rows may not be needed yet, and no results are."""
         lines: list[str] = []
         for each in (*(item for item in self.layout.items if isinstance(item, Staged)), *self.layout.roots):
-            reach = self.layout.reaches[each]
-            body = self._moved(each, inner) if each in self.kept else []
+            reach, is_kept = self.layout.reaches[each], each in self.kept
+            body = self._moved(each, inner) if is_kept else []
             body.append(f"row = first_y + step + {reach.down}" if reach.down else "row = first_y + step")
-            body += self._loaded(each, inner) if isinstance(each, Staged) else self._computed(each, inner)
-            if not inner and isinstance(each, Node) and each in self.kept:
-                body += self._padded(each)
-            body += self._exchanged(each, inner) if each in self.kept else []
-            if not inner and isinstance(each, Node) and each in self.kept:
-                body += self._repeated(each)
+            if isinstance(each, Staged):
+                last = f"first_y + {self.tall - 1 + reach.down}"
+                body += [
+                    *self._taken(each, inner),
+                    *self._loaded(each, inner, f"min(row + {_AHEAD}, {last})", _AHEAD - 1),
+                ]
+            else:
+                body += self._computed(each, inner)
+            is_padded = not inner and is_kept and isinstance(each, Node)
+            body += self._padded(each) if is_padded else []
+            body += self._exchanged(each, inner) if is_kept else []
+            body += self._repeated(each, first) if is_padded else []
             if not first:
                 lines += body
-            elif each in self.kept:
+            elif is_kept:
                 begin = -reach.up - reach.down
                 lines += [f"if step >= {begin}:", *(f"    {line}" for line in body)]
         return lines
@@ -150,24 +163,34 @@ class LanesKernel(GroupKernel):
         """Lines for each column of a lane, which is ``column``."""
         return [f"for column in unroll(range({self.columns})):", *(f"    {line}" for line in lines)]
 
-    def _loaded(self, item: Staged, inner: bool) -> list[str]:
-        """Load the next row of an input."""
-        access, array, start = self._accesses[item], self.kept[item].name, self._newest(item, inner)
+    def _taken(self, item: Staged, inner: bool) -> list[str]:
+        """Take the next row of an input from those that were loaded ahead."""
+        array, ahead, start = self.kept[item].name, self._ahead[item], self._newest(item, inner)
+        lines = self._of_columns(f"{array}[{start} + column] = {ahead}[column]")
+        moved = (_AHEAD - 1) * self.columns
+        return [*lines, f"for i in unroll(range({moved})):", f"    {ahead}[i] = {ahead}[i + {self.columns}]"]
+
+    def _loaded(self, item: Staged, inner: bool, row: str, place: int) -> list[str]:
+        """Load a row of an input ahead, as the row ``place`` of those."""
+        access, array, start = self._accesses[item], self._ahead[item], place * self.columns
         pixels = self.use(self.arguments.pointer(item.image, access.param.name))
         width = self.use(self.arguments.width(item.image, pixels))
+        lines = [f"next_row = {row}"]
         if not inner:
-            boundary = Boundary.CLAMP if item.boundary.kind == "undefined" else item.boundary
-            name = self.arguments.reserved(f"load_{access.param.name}")
-            checks = Checks(far=True), Checks(far=True)
-            load = load_function(replace(access, boundary=boundary), checks, self.arguments, name)
-            return self._of_columns(f"{array}[{start} + column] = {self.call(load, 'lane_x + column', 'row')}")
-        word, at = _word(item.image.pixel, self.columns), f"row * {width} + lane_x"
+            if item not in self._loads:
+                boundary = Boundary.CLAMP if item.boundary.kind == "undefined" else item.boundary
+                name = self.arguments.reserved(f"load_{access.param.name}")
+                checks = Checks(far=True), Checks(far=True)
+                self._loads[item] = load_function(replace(access, boundary=boundary), checks, self.arguments, name)
+            value = self.call(self._loads[item], "lane_x + column", "next_row")
+            return [*lines, *self._of_columns(f"{array}[{start} + column] = {value}")]
+        word, at = _word(item.image.pixel, self.columns), f"next_row * {width} + lane_x"
         if not word:
-            return self._of_columns(f"{array}[{start} + column] = {pixels}[{at} + column]")
+            return [*lines, *self._of_columns(f"{array}[{start} + column] = {pixels}[{at} + column]")]
         loaded = self.arguments.reserved("loaded")
         part = f"pointer_cast({item.image.pixel}, addr({loaded}))[column]"
-        line = f"{loaded} = pointer_cast({word}, addr({pixels}[{at}]))[0]"
-        return [line, *self._of_columns(f"{array}[{start} + column] = {part}")]
+        lines.append(f"{loaded} = pointer_cast({word}, addr({pixels}[{at}]))[0]")
+        return [*lines, *self._of_columns(f"{array}[{start} + column] = {part}")]
 
     def _computed(self, root: Node[Any], inner: bool) -> list[str]:
         """Compute the next row of an operator."""
@@ -204,6 +227,7 @@ class LanesKernel(GroupKernel):
             lines += self._stored_row(node, start, width, inner)
         if not inner:
             tests.append(f"first_y + step < {self.use(self.arguments.height(first, first.name))}")
+            tests += [f"lane_x < {width}"] if self._is_whole(first) else []
         return [f"if {' and '.join(tests)}:", *(f"    {line}" for line in lines)] if tests else lines
 
     def _stored_row(self, node: Node[Any], start: str, width: str, inner: bool) -> list[str]:
@@ -213,9 +237,9 @@ class LanesKernel(GroupKernel):
             value = f"{self.kept[node].name}[{place} + column]"
         value = value or f"{self._rows[node]}[column]"
         store = f"{out}[{start} + column] = {value}"
-        if not inner:
+        if not inner and not self._is_whole(node):
             return self._of_columns(f"if lane_x + column < {width}:", f"    {store}")
-        if not word:
+        if not inner or not word:
             return self._of_columns(store)
         packed = self._packed[node]
         lines = self._of_columns(f"pointer_cast({node.pixel}, {packed})[column] = {value}")
@@ -238,13 +262,54 @@ class LanesKernel(GroupKernel):
             self.maps |= objects
             test = f"row < 0 or row >= {height} or {outside}"
             return self._of_columns(f"{pixel} = {value} if {test} else {pixel}")
-        lines = self._clamped(node, width) if boundary.kind == "clamp" else self._mapped(node, boundary, width)
+        older = f"{array}[{start - self._width(node)} + column]"
+        if boundary.kind == "clamp":
+            lines = self._clamped_by_lanes(node) if self._is_whole(node) else self._clamped(node, width)
+            if self.layout.depth(node, inner=False) > 1:
+                lines += self._of_columns(f"{pixel} = {older} if row >= {height} else {pixel}")
+            return lines
+        lines = self._mapped(node, boundary, width)
         below = [f"other_row = {self._map(boundary)}(row, {height})"]
         for age in range(1, self.layout.depth(node, inner=False)):
             older = f"{array}[{start - age * self._width(node)} + column]"
             copy = self._of_columns(f"{pixel} = {older}")
             below += [f"if other_row == row - {age}:", *(f"    {line}" for line in copy)]
         return [*lines, f"if row >= {height}:", *(f"    {line}" for line in below)]
+
+    def _is_whole(self, node: Node[Any]) -> bool:
+        """Whether each lane has columns of the image only, or only others."""
+        width = int(node.width)
+        return width % self.columns == 0 and width >= 2 * self.columns
+
+    def _clamped_by_lanes(self, node: Node[Any]) -> list[str]:
+        """Repeat the first and the last pixel of a row of an image, which two lanes have, in the lanes outside."""
+        array, start = self.kept[node].name, self._newest(node, False)
+        outside, lane, is_first = self._lanes_outside(node)
+        first, last = f"{array}[{start}]", f"{array}[{start + self.columns - 1}]"
+        given = f"{first} if {is_first} else {last}" if self.columns > 1 else first
+        value, own = self.arguments.reserved(f"edge_of_{node.name}"), f"{array}[{start} + column]"
+        lines = [f"{value} = shfl_sync({_EVERY_LANE}, {given}, {lane})"]
+        return [*lines, *self._of_columns(f"{own} = {value} if {outside} else {own}")]
+
+    def _lanes_outside(self, node: Node[Any]) -> tuple[str, ...]:
+        """The variables that say whether a lane is outside of the image of a node, which lane has the pixel at the edge
+        that is next to it, and whether it is itself the one with the first pixel of a row."""
+        width = self.use(self.arguments.width(node, node.name))
+        if width not in self._edges:
+            words = ("outside_lane", "edge_lane", "is_first_lane")
+            self._edges[width] = tuple(self.arguments.reserved(f"{word}_{width}") for word in words)
+        return self._edges[width]
+
+    def _edge_lanes(self) -> list[str]:
+        """The values of the variables of `_lanes_outside`."""
+        lines: list[str] = []
+        for width, (outside, lane, is_first) in self._edges.items():
+            first = f"(0 - {self._first_column()}) // {self.columns} & {WARP - 1}"
+            last = f"({width} - 1 - {self._first_column()}) // {self.columns} & {WARP - 1}"
+            lines.append(f"{outside} = lane_x < 0 or lane_x >= {width}")
+            lines.append(f"{lane} = {first} if lane_x < 0 else ({last} if lane_x >= {width} else local_x)")
+            lines.append(f"{is_first} = local_x == {first} and lane_x == 0")
+        return lines
 
     def _map(self, boundary: Boundary) -> str:
         """The name of the function that maps an index outside of an image."""
@@ -290,18 +355,27 @@ class LanesKernel(GroupKernel):
             lines.append(f"{own} = {name} if {test} else {own}")
         return lines
 
-    def _repeated(self, node: Node[Any]) -> list[str]:
-        """Give rows above the image the newest row, if the boundary repeats it there."""
+    def _repeated(self, node: Node[Any], first: bool) -> list[str]:
+        """Give rows above the image the newest row, if the boundary repeats it there. ``first``: in the steps before
+        those with results."""
         boundary, rows = self.reads.boundaries.get(node), self.layout.depth(node, inner=False) - 1
-        if boundary is None or not boundary.is_index_map or not rows:
+        # The newest row is at most the last one that is read above the image.
+        last_step = rows - 1 - self.layout.reaches[node].down
+        if boundary is None or not boundary.is_index_map or not rows or (last_step < 0 and not first):
             return []
         height = self.use(self.arguments.height(node, node.name))
         array, width, lines = self.kept[node].name, self._width(node), list[str]()
         for age in range(1, rows + 1):
-            lines.append(f"if row < {age} and {self._map(boundary)}(row - {age}, {height}) == row:")
-            lines.append(f"    for i in unroll(range({width})):")
-            lines.append(f"        {array}[{(rows - age) * width} + i] = {array}[{rows * width} + i]")
-        return [f"if row >= 0 and row < {rows}:", *(f"    {line}" for line in lines)]
+            copy = [
+                f"    for i in unroll(range({width})):",
+                f"        {array}[{(rows - age) * width} + i] = {array}[{rows * width} + i]",
+            ]
+            if boundary.kind == "clamp":
+                lines += [line[4:] for line in copy]
+            else:
+                lines += [f"if row < {age} and {self._map(boundary)}(row - {age}, {height}) == row:", *copy]
+        test = "row == 0" if boundary.kind == "clamp" else f"row >= 0 and row < {rows}"
+        return [f"if {test}:", *(f"    {line}" for line in lines)]
 
     # --- versions ----------------------------------------------------------------------------------------------
 
@@ -311,28 +385,37 @@ class LanesKernel(GroupKernel):
         for item, array in self.kept.items():
             size = self._width(item) * self.layout.depth(item, inner=inner)
             lines += [f"for i in unroll(range({size})):", f"    {array.name}[i] = {_image(item).pixel}(0)"]
+            if isinstance(item, Staged):
+                for place in range(_AHEAD):
+                    row = f"first_y - {self.layout.reaches[item].up} + {place}"
+                    last = f"first_y + {self.tall - 1 + self.layout.reaches[item].down}"
+                    lines += self._loaded(item, inner, f"min({row}, {last})", place)
         return lines
 
     def _first(self) -> int:
         reaches = self.layout.reaches.values()
         return min((-reach.up - reach.down for reach in reaches), default=0)
 
-    def inner_version(self) -> list[str]:
-        lines, first = self._begin(True), self._first()
+    def _version(self, inner: bool) -> list[str]:
+        lines, first = self._begin(inner), self._first()
         if first:
-            body = self._step(inner=True, first=True)
+            body = self._step(inner=inner, first=True)
             lines += [f"for step in unroll(range({first}, 0)):", *(f"    {line}" for line in body)]
         times = max(rows for rows in range(1, UNROLLED_ROWS + 1) if self.tall % rows == 0)
-        body = [*self._step(inner=True, first=False), *self._stores(True)]
+        body = [*self._step(inner=inner, first=False), *self._stores(inner)]
         return [*lines, f"for step in unroll(range({self.tall}), {times}):", *(f"    {line}" for line in body)]
 
+    def inner_version(self) -> list[str]:
+        return self._version(True)
+
     def checked_version(self) -> list[str]:
-        first, lines = self.group.stored[0], self._begin(False)
-        body = [*self._step(inner=False, first=False), "if step >= 0:", *(f"    {s}" for s in self._stores(False))]
-        lines += [f"for step in unroll(range({self._first()}, {self.tall}), 1):", *(f"    {line}" for line in body)]
+        body, first = self._version(False), self.group.stored[0]
         width = self.use(self.arguments.width(first, first.name))
         height = self.use(self.arguments.height(first, first.name))
-        return [f"if first_x < {width} and first_y < {height}:", *(f"    {line}" for line in lines)]
+        return [
+            f"if first_x < {width} and first_y < {height}:",
+            *(f"    {line}" for line in (*self._edge_lanes(), *body)),
+        ]
 
     def has_inner_version(self) -> bool:
         return True
