@@ -12,7 +12,7 @@ Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -23,7 +23,7 @@ from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Image, Node
-from .shapes import FEW, SHAPES, shapes
+from .shapes import FEW, SHAPES, Shape, shapes
 from .work import Members, Work, work_of
 
 __all__ = ["Chooser", "Works", "dynamic_plan"]
@@ -31,7 +31,8 @@ __all__ = ["Chooser", "Works", "dynamic_plan"]
 #: By numbers of operators: the groups of these operators that are compared, and what their kernels do.
 Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
 
-#: The most operators of a group, and the most sets of computed operators of the exact search.
+#: The most operators of a group, except for those in tiles of lanes in large graphs; and the most sets of computed
+#: operators of the exact search.
 MOST_OF_GROUP = 12
 MOST_SETS = 400
 #: The most operators of a graph whose groups are compared in all shapes.
@@ -54,9 +55,12 @@ class Chooser:
 
     def best(self, block: Block) -> tuple[Group, float] | None:
         """The cheapest group of these operators, and its cost. None if no kernel can compute them."""
-        if block not in self._best:
+        if block not in self._best and len(block) > MOST_OF_GROUP:
+            groups = ((group, self.cost(work_of(members, group))) for members, group in self._of_lanes(block, FEW))
+            self._best[block] = min(groups, key=lambda each: each[1], default=None)
+        elif block not in self._best:
             if block not in self.works:
-                members = Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+                members = self._members(block)
                 tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
                 self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
             found: tuple[Group, float] | None = None
@@ -66,6 +70,26 @@ class Chooser:
                     found = group, cost
             self._best[block] = self._climbed(found) if found is not None else None
         return self._best[block]
+
+    def _members(self, block: Block) -> Members:
+        return Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+
+    def _of_lanes(self, block: Block, tried: Sequence[Shape]) -> Iterator[tuple[Members, Group]]:
+        """The groups of many operators with tiles of lanes, where everything that windows read is tiled."""
+        members = self._members(block)
+        groups = [members.with_(members.read_by_windows, shape) for shape in tried if shape.kind == "lanes"]
+        #: By columns of a lane: whether there is a kernel.
+        legal: dict[int, bool] = {}
+        for group in groups:
+            columns = group.pixels[0]
+            if columns not in legal:
+                legal[columns] = next(iter(group.problems(self.options)), None) is None
+            if legal[columns]:
+                yield members, group
+
+    def known(self, block: Block) -> tuple[Group, float] | None:
+        """The same as `best`, for many operators and where it is known already."""
+        return self.best(block) if len(block) > MOST_OF_GROUP else self._best.get(block)
 
     def _climbed(self, found: tuple[Group, float]) -> tuple[Group, float]:
         """The group after changes of single operators between tiles and places where they are read, while that
@@ -100,7 +124,9 @@ class Chooser:
             assert found is not None
             if len(self.graph.nodes) > MOST_EXACT:
                 members = Members(self.graph, nodes, self.options)
-                costs = ((group, self.cost(work_of(members, group))) for group in shapes(members))
+                is_small = len(nodes) <= MOST_OF_GROUP
+                tried = shapes(members) if is_small else (each for _, each in self._of_lanes(block, SHAPES))
+                costs = ((group, self.cost(work_of(members, group))) for group in tried)
                 found = min((found, *costs), key=lambda each: each[1])
             groups.append(found[0])
             total += found[1]
@@ -117,7 +143,36 @@ def dynamic_plan(chooser: Chooser) -> tuple[Plan, float]:
         partition = _Exact(chooser).partition()
     except _TooManySets:
         partition = searched(_problem(chooser))
+        # The blocks of the search are the costs that are known; among them are those of single operators.
+        partition = min(partition, _in_order(chooser), key=lambda each: sum(_cost(chooser, block) for block in each))
     return chooser.plan(partition)
+
+
+def _cost(chooser: Chooser, block: Block) -> float:
+    found = chooser.best(block)
+    assert found is not None
+    return found[1]
+
+
+def _in_order(chooser: Chooser) -> Partition:
+    """The best partition whose blocks are operators that follow each other in the graph, of those blocks whose costs
+    are known and those with more than `MOST_OF_GROUP` operators."""
+    size = len(chooser.graph.nodes)
+    #: By number of operators: the least cost of the first ones, and the first operator of the last block.
+    least: list[tuple[float, int]] = [(0.0, 0)]
+    for end in range(1, size + 1):
+        costs = [(least[end - 1][0] + chooser.single(end - 1)[1], end - 1)]
+        for start in range(end - 1):
+            found = chooser.known(frozenset(range(start, end)))
+            if found is not None:
+                costs.append((least[start][0] + found[1], start))
+        least.append(min(costs))
+    blocks: list[Block] = []
+    end = size
+    while end:
+        blocks.append(frozenset(range(least[end][1], end)))
+        end = least[end][1]
+    return tuple(reversed(blocks))
 
 
 class _Exact:

@@ -43,7 +43,7 @@ SHAPES: tuple[Shape, ...] = (
         for columns in sorted({max(1, across // 2), across})
         if across * tall <= 32
     ),
-    *(Shape("lanes", (32, 4), (columns, tall)) for columns in COLUMNS for tall in (4, 8, 16, 32)),
+    *(Shape("lanes", (32, 4), (columns, tall)) for columns in COLUMNS for tall in (2, 4, 8, 16)),
 )
 
 
@@ -53,9 +53,8 @@ FEW: tuple[Shape, ...] = (
     Shape("warp", (32, 4), (2, 8)),
     Shape("hybrid", (32, 4), (1, 8), 1),
     Shape("hybrid", (32, 4), (2, 16), 2),
-    Shape("lanes", (32, 4), (1, 8)),
+    Shape("lanes", (32, 4), (1, 4)),
     Shape("lanes", (32, 4), (2, 8)),
-    Shape("lanes", (32, 4), (4, 16)),
 )
 
 
@@ -101,7 +100,8 @@ def shapes(members: Members, tried: Sequence[Shape] = SHAPES) -> Iterator[Group]
         return
     for tiled in tiled_sets(members):
         for shape in tried:
-            if tiled or shape.kind in ("block", "lanes"):
+            # Lanes keep everything that windows read.
+            if tiled == members.read_by_windows if shape.kind == "lanes" else tiled or shape.kind == "block":
                 group = members.with_(tiled, shape)
                 if members.is_legal(group):
                     yield group

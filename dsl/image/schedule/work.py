@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Any
 
 from ....arch import MAX_REGISTERS
@@ -30,7 +31,8 @@ __all__ = ["SECTOR", "Members", "Work", "work_of"]
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
 
-#: Instructions of an operation of the SFU, of a load from global memory, and of a shuffle.
+#: Instructions of an exponential function, which the functions of the SFU are counted in, of a load from global memory,
+#: and of a shuffle.
 _SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
 #: Further instructions of a load whose index is checked, or of a read of a tile whose index is exchanged.
 _CHECK = 4.0
@@ -47,8 +49,8 @@ LINE = 128
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What one thread does: operations, operations of the SFU, pixels that it reads from global memory and from tiles,
-    and indices that it exchanges or checks."""
+    """What one thread does: operations, functions of the SFU in numbers of `_SFU` instructions, pixels that it reads
+    from global memory and from tiles, and indices that it exchanges or checks."""
 
     alu: float = 0
     sfu: float = 0
@@ -349,6 +351,9 @@ class Members:
         #: By image: how far it is needed around the pixels; how often far accesses, and all accesses below these, read
         #: it, which share nothing and read no tiles; and how often accesses at edges read it at an exchanged index.
         near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
+        #: By image: the reads of all windows around these pixels. Equal ones count once, so they are at most as many as
+        #: the pixels within reach.
+        wanted: dict[Image[Any], float] = {}
         far: dict[Image[Any], float] = {}
         moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
@@ -361,10 +366,11 @@ class Members:
             if not count:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.sfu
+            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / _SFU
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
-                taps = min(width * height, max(1, operations.reads)) if access.param.is_window else 1
+                is_window = access.param.is_window
+                taps = min(width * height, max(1, operations.reads_of(access.param.name))) if is_window else 1
                 is_checked = edge and any(checks_of(access, node, self.options))
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
                 # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
@@ -386,11 +392,12 @@ class Members:
                         reads += together * taps if image in inside else 0
                     reach = near[node].around(window)
                     near[image] = near[image].with_(reach) if image in near else reach
+                    wanted[image] = wanted.get(image, 0.0) + together * taps
                     checked |= {image} if is_checked and image not in inside else set()
         for image, reach in near.items():
             if image in self.reread or image in computed:
                 continue
-            count = _positions(reach, pixels)
+            count = min(_positions(reach, pixels), wanted.get(image, inf))
             loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
             checks += count if image in checked else 0
         return Counts(alu, sfu, loads, reads, checks)

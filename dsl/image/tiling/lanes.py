@@ -142,10 +142,10 @@ class LanesKernel(GroupKernel):
                 ]
             else:
                 body += self._computed(each, inner)
-            is_padded = not inner and is_kept and isinstance(each, Node)
-            body += self._padded(each) if is_padded else []
+            padded = each if not inner and is_kept and isinstance(each, Node) else None
+            body += self._padded(padded) if padded is not None else []
             body += self._exchanged(each, inner) if is_kept else []
-            body += self._repeated(each, first) if is_padded else []
+            body += self._repeated(padded, first) if padded is not None else []
             if not first:
                 lines += body
             elif is_kept:
