@@ -1,8 +1,8 @@
-"""Schedules of image programs beside naive kernels, `torch.compile` and compiled programs of others, in one run.
+"""Schedules of image programs beside naive kernels, `torch.compile`, CuPy and compiled programs, in one run.
 
     python docs/experiments/image_schedule_peers.py build FOLDER [--jobs N] [--programs …] [--sizes …]     needs nvcc
-    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--tune SECONDS] [--seconds N]
-        [--json FILE]                                                                   needs a GPU and the extra `gpu`
+    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--torch] [--cupy] [--tune SECONDS]
+        [--seconds N] [--json FILE]                                    needs a GPU and the extra `gpu`
     python docs/experiments/image_schedule_peers.py once FOLDER --programs NAME --sizes N [--arms …] [--peers LIBRARY]
 
 `build` makes the schedules of all models and their machine code. `run` compares pixels and prints microseconds: the
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import importlib
 import itertools
 import json
 import math
@@ -35,10 +36,11 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from image_isp import bytes_of, launch_as_json
@@ -62,9 +64,13 @@ ROUNDED_ONCE = """\
 #define __fsub_rn(a, b) ((a) - (b))
 """
 #: By name: the tiles that all groups with tiles have, and whether all columns of a thread are in registers.
-TILES = {"block": ("block", None), "warp": ("warp", None), "registers": ("hybrid", True), "hybrid": ("hybrid", False)}
-#: Pixels at each edge that are not compared with those of peers.
-MARGIN = 40
+TILES = {
+    "block": ("block", None),
+    "warp": ("warp", None),
+    "registers": ("hybrid", True),
+    "hybrid": ("hybrid", False),
+    "lanes": ("lanes", None),
+}
 #: The largest difference of a peer, over the largest pixel; for images of bytes, the largest difference.
 RELATIVE, BYTES = 1e-4, 1
 #: Runs of a peer before its graph is made. Memory that it needs is allocated then, which graphs do not allow.
@@ -131,7 +137,7 @@ def _with_tiles(name: str, size: int, word: str) -> str:
 
     def is_allowed(group: Group) -> bool:
         columns = whole is None or (group.in_registers == group.pixels[0]) == whole
-        return not group.tiled or (group.kind == kind and columns)
+        return (group.kind == "block" and not group.tiled) or (group.kind == kind and columns)
 
     def works(nodes: Any) -> list[tuple[Group, Work]]:
         members = Members(graph, tuple(nodes), options)
@@ -186,6 +192,9 @@ def compiled(folder: Path, name: str, size: int, plan: str | None, before: str =
 
 # --- run ----------------------------------------------------------------------------------------------------------
 
+#: Our schedules that gave other bits than naive kernels. They are not timed, and the run ends with an error.
+WRONG: list[str] = []
+
 
 class Peers:
     """The programs of a shared library."""
@@ -215,6 +224,20 @@ class Peers:
                 raise RuntimeError(self.library.peers_message().decode().strip()[:200])
 
         return run
+
+
+class PythonPeer(Protocol):
+    """A program in another library, by name, size and the runs of a graph."""
+
+    def __init__(self, name: str, size: int, runs: int) -> None: ...
+
+    def result(self) -> list[Any]:
+        """The pixels of each output: height, width, components."""
+        ...
+
+    def seconds(self) -> float:
+        """The time of a run."""
+        ...
 
 
 class Bench:
@@ -300,23 +323,23 @@ class Bench:
         self.backend.synchronize()
         return self.backend.seconds_between(first, last) / RUNS
 
-    def times(self, graphs: dict[str, Any], rounds: int = ROUNDS) -> dict[str, float]:
-        """The median of each graph in microseconds. The graphs take turns."""
-        found: dict[str, list[float]] = {word: [] for word in graphs}
+    def times(self, arms: Mapping[str, Callable[[], float]], rounds: int = ROUNDS) -> dict[str, float]:
+        """The median of each arm in microseconds. The arms take turns; each gives the seconds of one run."""
+        found: dict[str, list[float]] = {word: [] for word in arms}
         order = random.Random(self.size)
         for number in range(rounds + 1):
-            for word in order.sample(sorted(graphs), len(graphs)):
-                seconds = self.seconds(graphs[word])
+            for word in order.sample(sorted(arms), len(arms)):
+                seconds = arms[word]()
                 if number:
                     found[word].append(seconds)
         return {word: statistics.median(each) * 1e6 for word, each in found.items()}
 
 
-def difference(found: Sequence[Any], expected: Sequence[Any]) -> tuple[float, float]:
+def difference(found: Sequence[Any], expected: Sequence[Any], margin: int) -> tuple[float, float]:
     """The largest difference of pixels that are not near an edge, and the largest one that is allowed."""
     worst, allowed = 0.0, float(BYTES)
     for one, other in zip(found, expected, strict=True):
-        inner, is_real = slice(MARGIN, -MARGIN), one.dtype.kind == "f"
+        inner, is_real = slice(margin, -margin), one.dtype.kind == "f"
         mine, theirs = (each[inner, inner] if is_real else each[inner, inner].astype(np.int32) for each in (one, other))
         worst = max(worst, float(np.abs(mine - theirs).max()))
         if is_real:
@@ -338,27 +361,40 @@ def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator
             yield f"peer:{word}", peers.call(peer, bench.size, bench.own[0].pointer, bench.own[1].pointer)
 
 
-def timed(bench: Bench, peers: Peers | None) -> dict[str, float]:
-    """The microseconds of all arms of a program."""
-    graphs: dict[str, Any] = {}
+def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPeer]]) -> dict[str, float]:
+    """The microseconds of all arms of a program. ``python`` are peers that are written in Python."""
+    graphs, margin = dict[str, Any](), PROGRAMS[bench.name].margin
     expected: list[Any] = []
     for word, run in runs_of(bench, peers, ()):
         try:
             found = bench.result(run)
             expected = expected or found
             if word.startswith("peer:") or word == CONTRACTED[1]:
-                worst, allowed = difference(found, expected)
+                worst, allowed = difference(found, expected, margin)
                 if not worst <= allowed:
                     print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
                     continue
                 for _ in range(WARM):
                     run()
             elif any(one.tobytes() != other.tobytes() for one, other in zip(found, expected, strict=True)):
-                sys.exit(f"{bench.name} {bench.size}: {word} does not give the bits of naive kernels")
+                WRONG.append(f"{bench.name} {bench.size}: {word} does not give the bits of naive kernels")
+                print(f"    {WRONG[-1]}", flush=True)
+                continue
             graphs[word] = bench.graph(run)
         except RuntimeError as why:
             print(f"    {word}: {why}", flush=True)
-    found = bench.times(graphs)
+    arms: dict[str, Callable[[], float]] = {word: partial(bench.seconds, graph) for word, graph in graphs.items()}
+    for word, made in python.items():
+        try:
+            peer = made(bench.name, bench.size, RUNS)
+            worst, allowed = difference(peer.result(), expected, margin)
+            if worst <= allowed:
+                arms[word] = peer.seconds
+            else:
+                print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
+        except Exception as why:
+            print(f"    {word}: {type(why).__name__}: {str(why)[:200]}", flush=True)
+    found = bench.times(arms)
     for graph in graphs.values():
         bench.backend.destroy_graph(graph)
     return found
@@ -384,6 +420,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
 
     start, backend = time.monotonic(), CudaBackend()
     peers = Peers(backend, chosen.peers) if chosen.peers else None
+    python = {word: _python_peer(word) for word in ("torch", "cupy") if getattr(chosen, word)}
     print(backend.describe()["gpu"], flush=True)
     tables: dict[tuple[str, int], dict[str, float]] = {}
     for size, name in itertools.product(chosen.sizes, chosen.programs):
@@ -396,8 +433,8 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
         bench = Bench(backend, folder, name, size)
         if chosen.tune:
             tuned(bench, chosen.tune)
-        times = timed(bench, peers)
-        times["auto"] = times[made["arms"]["auto"]]
+        times = timed(bench, peers, python)
+        times["auto"] = times.get(made["arms"]["auto"], math.nan)
         tables[name, size] = times
         words = " ".join(f"{word} {micros:.2f}" for word, micros in times.items())
         print(f"{name} {size}: {words}; auto is {made['arms']['auto']}; {time.monotonic() - start:.0f} s", flush=True)
@@ -407,6 +444,13 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
                 file.write(json.dumps(record) + "\n")
         bench.close()
         backend.trim()
+    if WRONG:
+        sys.exit("\n".join(WRONG))
+
+
+def _python_peer(word: str) -> type[PythonPeer]:
+    """The class of the peers of PyTorch or CuPy, which need these libraries."""
+    return importlib.import_module(f"image_schedule_{word}").Arm
 
 
 #: A kernel that does nothing. A profiler shows it between two arms.
@@ -455,6 +499,8 @@ def main() -> None:
         else:
             each.add_argument("--peers", type=Path, help="a shared library of compiled programs")
         if word == "run":
+            each.add_argument("--torch", action="store_true", help="time `torch.compile`, too")
+            each.add_argument("--cupy", action="store_true", help="time CuPy's `fuse`, too, for the programs it has")
             each.add_argument("--tune", type=float, default=0, help="seconds of tuning of each program and size")
             each.add_argument("--seconds", type=float, default=3600, help="no program starts later")
             each.add_argument("--json", type=Path, help="append a line for each program and size to this file")

@@ -4,7 +4,7 @@
 
 Of several times of an arm the last one counts. Peers whose names end with ``li2018`` or ``anderson2021`` are automatic
 schedules of Halide, those with ``random`` in their names are random samples of the latter, and all others are manual
-schedules. The plot needs matplotlib.
+schedules; of these, names that begin with ``app`` are those of its own applications. The plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from image_isp import bytes_of
-from image_schedule_programs import PROGRAMS
+from image_schedule_programs import PROGRAMS, TABLE_OF_FUSION
 from ptxmotion.arch import H200_CLOCK, H200_MULTIPROCESSORS
 
 #: By program and size: microseconds by the name of an arm.
@@ -47,6 +47,11 @@ def of_halide(times: dict[str, float], words: Sequence[str]) -> dict[str, float]
     return {name: micros for name, micros in peers.items() if any(word in name for word in wanted) == bool(words)}
 
 
+def of_application(times: dict[str, float]) -> float:
+    """The least time of the schedules of Halide's own application."""
+    return least(micros for name, micros in of_halide(times, []).items() if name.startswith("app"))
+
+
 def least(times: Iterable[float]) -> float:
     """The least time, NaN if there is none."""
     return min(times, default=math.nan)
@@ -63,9 +68,11 @@ COLUMNS: dict[str, Callable[[dict[str, float]], float]] = {
     **{f"`{word}`": lambda times, word=word: times.get(word, math.nan) for word in OURS},
     "contracted": lambda times: times.get("contracted", math.nan),
     "`torch.compile`": lambda times: times.get("torch", math.nan),
+    "CuPy `fuse`": lambda times: times.get("cupy", math.nan),
     "Li2018": lambda times: least(of_halide(times, [LI]).values()),
     "Anderson2021": lambda times: least(of_halide(times, [ANDERSON]).values()),
     "4 random": lambda times: least(of_halide(times, [RANDOM]).values()),
+    "application": of_application,
     "manual": lambda times: least(of_halide(times, []).values()),
 }
 
@@ -77,11 +84,14 @@ QUOTIENTS: dict[str, Callable[[dict[str, float]], float]] = {
         least(of_halide(times, [LI, ANDERSON]).values()) / ours(times)
     ),
     "Halide's best automatic / `auto`": lambda times: least(of_halide(times, [LI, ANDERSON]).values()) / times["auto"],
+    "Halide's application / best of ours": lambda times: of_application(times) / ours(times),
+    "Halide's application / `auto`": lambda times: of_application(times) / times["auto"],
     "Halide's best manual / best of ours": lambda times: least(of_halide(times, []).values()) / ours(times),
     "Halide's best manual / `auto`": lambda times: least(of_halide(times, []).values()) / times["auto"],
     "Halide's best manual / `greedy`": lambda times: least(of_halide(times, []).values()) / times["greedy"],
     "Li2018 / `greedy`": lambda times: least(of_halide(times, [LI]).values()) / times["greedy"],
     "`torch.compile` / best of ours": lambda times: times.get("torch", math.nan) / ours(times),
+    "CuPy `fuse` / best of ours": lambda times: times.get("cupy", math.nan) / ours(times),
 }
 
 
@@ -119,6 +129,8 @@ def quotients(times: Times) -> list[str]:
     lines.append(f"| --- {'| --- ' * (len(sizes) + 2)}|")
     for title, quotient in QUOTIENTS.items():
         made = {key: quotient(each) for key, each in times.items()}
+        if all(value != value for value in made.values()):
+            continue
         cells = [geometric(value for (_, of), value in made.items() if of == size) for size in sizes]
         cells += [geometric(made.values()), least(value for value in made.values() if value == value)]
         lines.append(f"| {title} | {' | '.join('' if cell != cell else f'{cell:.2f}' for cell in cells)} |")
@@ -127,8 +139,9 @@ def quotients(times: Times) -> list[str]:
     return lines
 
 
-#: The arms of figure 9 of Jangda and Guha: tiles of blocks, of warps in shared memory, in registers, and hybrid.
-TILES = ("block", "warp", "registers", "hybrid")
+#: The arms of figure 9 of Jangda and Guha: tiles of blocks, of warps in shared memory, in registers, and hybrid; and
+#: tiles of lanes.
+TILES = ("block", "warp", "registers", "hybrid", "lanes")
 
 
 def tiles(times: Times, size: int) -> list[str]:
@@ -147,9 +160,9 @@ def tiles(times: Times, size: int) -> list[str]:
     return lines
 
 
-#: The programs of both papers, and of the first one, among ours.
-GREEDY = ("unsharp", "harris", "stencil_chain", "max_filter", "nl_means", "interpolate", "camera")
-WARP = ("unsharp", "harris", "interpolate", "camera")
+#: The programs of the first paper and of the greedy search among ours. A spline is a pyramid that is blended.
+WARP = ("unsharp", "harris", "bilateral_grid", "interpolate", "camera", "spline")
+GREEDY = (*WARP[:-1], "stencil_chain", "max_filter", "nl_means", "lens_blur", "local_laplacian")
 
 
 def papers(times: Times, size: int) -> list[str]:
@@ -248,10 +261,14 @@ def main() -> None:
     parser.add_argument("--roofline", type=Path, help="write the plot to this file")
     parser.add_argument("--size", type=int, default=4096, help="the size of images in the plot")
     chosen = parser.parse_args()
-    times = read(chosen.files)
-    for size in sorted({size for _, size in times}):
-        print("\n".join(table(times, size)), end="\n\n")
-    print("\n".join(quotients(times)), end="\n\n")
+    every = read(chosen.files)
+    times = {key: each for key, each in every.items() if key[0] not in TABLE_OF_FUSION}
+    fusion = {key: each for key, each in every.items() if key[0] in TABLE_OF_FUSION}
+    for group in (times, fusion):
+        for size in sorted({size for _, size in group}):
+            print("\n".join(table(group, size)), end="\n\n")
+        if group:
+            print("\n".join(quotients(group)), end="\n\n")
     print("\n".join(tiles(times, 2048)), end="\n\n")
     print("\n".join(papers(times, 2048)))
     if chosen.roofline:

@@ -118,6 +118,61 @@ def camera(src: Tensor) -> Tensor:
     return torch.stack([*channels, torch.full_like(luminance, 255.0)], 2).to(torch.uint8)
 
 
+def sobel(src: Tensor) -> Tensor:
+    x, y = _gradients(src)
+    return torch.sqrt(x * x + y * y)
+
+
+def fusion_harris(src: Tensor) -> Tensor:
+    xx, xy, yy = _products(src)
+    trace = xx + yy
+    return xx * yy - xy * xy - 0.04 * (trace * trace)
+
+
+def shi_tomasi(src: Tensor) -> Tensor:
+    xx, xy, yy = _products(src)
+    half = (xx - yy) * 0.5
+    return (xx + yy) * 0.5 - torch.sqrt(half * half + xy * xy)
+
+
+def _gradients(src: Tensor) -> tuple[Tensor, Tensor]:
+    return weighted(src, [[-1.0, 0, 1], [-2, 0, 2], [-1, 0, 1]]), weighted(src, [[-1.0, -2, -1], [0, 0, 0], [1, 2, 1]])
+
+
+def _products(src: Tensor) -> list[Tensor]:
+    x, y = _gradients(src)
+    return [weighted(each, SMALL) for each in (x * x, x * y, y * y)]
+
+
+def fusion_unsharp(src: Tensor) -> Tensor:
+    row = (1, 4, 6, 4, 1)
+    blurred = weighted(src, [[one * other / 256 for one in row] for other in row])
+    return (src + (src - blurred) * 1.5).clamp(0, 1)
+
+
+def enhance(src: Tensor) -> Tensor:
+    mean = torch.exp(weighted(torch.log(src + 0.5), [[1.0] * 3] * 3) / 9.0)
+    return (torch.exp(torch.log(mean) * 0.8) - 0.25) / 1.25
+
+
+def night(src: Tensor) -> Tensor:
+    planes = list(src.permute(2, 0, 1))
+    for step in (1, 2, 4, 8):
+        at = [around(each, step, step) for each in planes[:3]]
+        sums = [torch.zeros_like(planes[0]) for _ in range(4)]
+        for y, row in enumerate(SMALL):
+            for x, near in enumerate(row):
+                pixel = [each((x - 1) * step, (y - 1) * step) for each in at]
+                apart = [one - other for one, other in zip(pixel, planes, strict=False)]
+                squares = apart[0] * apart[0] + apart[1] * apart[1] + apart[2] * apart[2]
+                weight = torch.exp(-4.0 * squares) * near
+                sums = [total + part for total, part in zip(sums, (*(weight * p for p in pixel), weight), strict=True)]
+        planes = [*(each / sums[3] for each in sums[:3]), planes[3]]
+    light = 0.25 * planes[0] + 0.5 * planes[1] + 0.25 * planes[2]
+    tones = [each + 0.5 * (share * light - each) for each, share in zip(planes, (0.75, 0.875, 1.25), strict=False)]
+    return torch.stack([*tones, planes[3]], 2)
+
+
 def around32(image: Tensor, reach: int) -> Callable[[int, int], Tensor]:
     """`around` for an image of integers below 2 ** 24."""
     at = around(image.to(torch.float32), reach, reach)
@@ -126,7 +181,9 @@ def around32(image: Tensor, reach: int) -> Callable[[int, int], Tensor]:
 
 def functions() -> dict[str, Callable[..., Any]]:
     """By name: the program as a function of tensors."""
-    mine = {each.__name__: each for each in (stencil_chain, max_filter, nl_means, interpolate, camera)}
+    of_suite = (stencil_chain, max_filter, nl_means, interpolate, camera)
+    of_fusion = (fusion_harris, fusion_unsharp, sobel, shi_tomasi, enhance, night)
+    mine = {each.__name__: each for each in (*of_suite, *of_fusion)}
     return {name: mine.get(name) or getattr(image_tiles_torch, name) for name in PROGRAMS}
 
 
@@ -138,8 +195,37 @@ def tensors(name: str, size: int) -> list[Tensor]:
 def _tensor(name: str, pixels: Any, width: int, height: int) -> Tensor:
     if name == "camera":
         return torch.from_numpy(pixels.reshape(height, width).astype(np.int32))
-    shape = (height, width, 4) if name == "interpolate" else (height, width)
+    shape = (height, width, 4) if name in ("interpolate", "night") else (height, width)
     return torch.from_numpy(np.ascontiguousarray(pixels).view(np.float32).reshape(shape))
+
+
+class Arm:
+    """A program of `torch.compile` in a CUDA graph of some runs."""
+
+    def __init__(self, name: str, size: int, runs: int) -> None:
+        self.runs, self.graph, self.inputs = runs, torch.cuda.CUDAGraph(), tensors(name, size)
+        made: Any = torch.compile(functions()[name], dynamic=False)
+        for _ in range(2):
+            made(*self.inputs)
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph):
+            for _ in range(runs):
+                self.outputs = _all(made(*self.inputs))
+
+    def result(self) -> list[Any]:
+        """The pixels of each output: height, width, components."""
+        self.graph.replay()
+        torch.cuda.synchronize()
+        return [each.cpu().numpy().reshape(*each.shape[:2], -1) for each in self.outputs]
+
+    def seconds(self) -> float:
+        """The time of a run."""
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        self.graph.replay()
+        last.record()
+        torch.cuda.synchronize()
+        return first.elapsed_time(last) * 1e-3 / self.runs
 
 
 def check() -> None:
