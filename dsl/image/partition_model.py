@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import Figures, loop_weight
+from ...cost import TRIPS, Figures
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -46,6 +46,7 @@ from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
+    from ...ptx.ir import Kernel as PtxKernel
     from ...toolchain.cubin import KernelCode
     from ..compilation import Nvcc
 
@@ -59,6 +60,7 @@ __all__ = [
     "lowerings_of",
     "node_launch",
     "shrunk",
+    "signature",
     "unchecked",
 ]
 
@@ -91,8 +93,9 @@ class RegionFigures:
 class KernelFigures:
     """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy.
 
-    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class,
-    weighted by loops. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all regions.
+    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
+    as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
+    regions. ``trips`` is how often an instruction in a loop is executed on average.
     """
 
     lowering: str
@@ -104,6 +107,7 @@ class KernelFigures:
     kinds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     rows: int = 1
     size: int = 0
+    trips: float = TRIPS
 
     @property
     def instructions(self) -> float:
@@ -276,28 +280,94 @@ def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> Ke
 
     rows = _ROWS.get(lowering, 1)
     small = shrunk(node, options, rows)
-    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
-    ptx = launch.kernel.ptx(nvcc)
-    code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options, rows):
-        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
+    compiled = _known(_Same(lowering, small, replace(options, nvcc=nvcc)))
+    code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
     regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
     occupied = share.share if share else 1.0
-    kinds = _kinds(usual)
-    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions)
+    trips = _trips(usual, counts.in_loops(small, options, warps, rows))
+    kinds = _kinds(usual, trips)
+    cycles = figures.cycles * sum(kinds.values()) / figures.weight if figures.weight else 0.0
+    figures = replace(figures, weight=sum(kinds.values()), cycles=cycles)
+    return KernelFigures(
+        lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
+    )
 
 
-def _kinds(code: KernelCode) -> dict[str, float]:
-    """The machine instructions by class, each weighted by `cost.loop_weight`."""
+class _Same:
+    """A node that is lowered with options. Two of them are equal if their kernels and arguments are."""
+
+    def __init__(self, lowering: str, node: Node[Any], options: Options) -> None:
+        self.lowering, self.node, self.options = lowering, node, options
+        self.key = lowering, signature(node), options.block, options.loops, options.contract, id(options.nvcc)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.key == other.key
+
+
+def signature(node: Node[Any]) -> tuple[object, ...]:
+    """What the kernels of a node and their arguments depend on: equal for nodes of several graphs that only differ in
+    the pixels of their images."""
+    images: dict[Image[Any], int] = {}
+    arguments: list[object] = []
+    for each in node.arguments:
+        if isinstance(each, Access):
+            image, number = each.image, images.setdefault(each.image, len(images))
+            size = int(image.width), int(image.height)
+            arguments.append(
+                (each.param.name, number, str(image.pixel), size, each.boundary, each.centres, each.extent)
+            )
+        else:
+            arguments.append((each.param.name, each.value if isinstance(each.value, ScalarInput) else repr(each.value)))
+    space = node.space
+    sizes = int(space.width), int(space.height), int(space.x0), int(space.y0)
+    return node.operator, str(node.pixel), tuple(arguments), sizes
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A kernel: its machine code, that of its body, and its counts."""
+
+    code: KernelCode
+    usual: KernelCode
+    counts: _Counts
+
+
+@lru_cache(maxsize=32)
+def _known(same: _Same) -> _Compiled:
+    lowering, small, options = same.lowering, same.node, same.options
+    assert options.nvcc is not None
+    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
+    ptx = launch.kernel.ptx(options.nvcc)
+    code = usual = _machine_code(ptx)
+    if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
+        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
+    return _Compiled(code, usual, _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch)))
+
+
+def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
+    """How often a machine instruction in a loop is executed on average. ``in_loops`` are the PTX instructions in loops,
+    and how many of them are executed. ptxas unrolls loops, so the machine instructions of loops are executed at most as
+    often as those of the PTX."""
+    written, executed = in_loops
+    machine = sum(code.in_loops.values())
+    if not written or not machine:
+        return TRIPS
+    return executed / max(written, machine)
+
+
+def _kinds(code: KernelCode, trips: float) -> dict[str, float]:
+    """The machine instructions by class, those in loops ``trips`` times."""
     found: dict[str, float] = {}
     for depth, kinds in enumerate(code.by_depth):
         for kind, count in kinds.items():
-            found[kind] = found.get(kind, 0.0) + count * loop_weight(depth)
+            found[kind] = found.get(kind, 0.0) + count * (trips if depth else 1.0)
     return found
 
 
@@ -336,7 +406,7 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
             for centre in access.centres
         ]
     )
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    counts = _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
     run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
     counted = counts.between(column, row)
     return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
@@ -378,12 +448,6 @@ def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=32)
-def _counts(ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> _Counts:
-    """The counts of a launch. Images that only differ in how many blocks are inside shrink to the same launch."""
-    return _Counts(ptx, entry, block, arguments)
-
-
 class _Counts:
     """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
 
@@ -406,8 +470,8 @@ class _Counts:
             else:
                 dtype, value = each
                 self.arguments.append(np.dtype(dtype).type(value))
-        #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
-        self._sums: dict[tuple[int, int], Counter[str]] = {}
+        #: By (columns, rows) of blocks: how often all of these blocks execute each basic block of each function.
+        self._sums: dict[tuple[int, int], Counter[tuple[PtxKernel, int]]] = {}
 
     def regions(
         self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
@@ -427,26 +491,65 @@ class _Counts:
         return tuple(found)
 
     def between(self, column: _Part, row: _Part) -> Counter[str]:
+        """How often the blocks of a column and a row execute each opcode."""
+        found: Counter[str] = Counter()
+        for (function, number), count in self._executed(column, row).items():
+            for instr in function.blocks[number].instrs:
+                if not instr.is_directive:
+                    found[instr.form.text.partition(".")[0]] += count
+        return found
+
+    def in_loops(self, small: Node[Any], options: Options, warps: int, pixels: int) -> tuple[float, float]:
+        """The instructions of loops that a warp of the body enters, and how many of them it executes. Without a body,
+        none."""
+        columns, rows = _parts(small, options, pixels)
+        parts = [part for part in columns if not part.name], [part for part in rows if not part.name]
+        if not all(part and part[0].stop > part[0].start for part in parts):
+            return 0.0, 0.0
+        (column,), (row,) = parts
+        run = (column.stop - column.start) * (row.stop - row.start) * warps
+        counts = self._executed(column, row)
+        written = executed = 0.0
+        for function in {function for function, _ in counts}:
+            for number in _in_loops(function):
+                if count := counts.get((function, number), 0):
+                    size = sum(not instr.is_directive for instr in function.blocks[number].instrs)
+                    written += size
+                    executed += size * count / run
+        return written, executed
+
+    def _executed(self, column: _Part, row: _Part) -> Counter[tuple[PtxKernel, int]]:
         """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
         whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
         above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
-        names = set(whole)
-        return Counter({name: whole[name] - left[name] - above[name] + corner[name] for name in names})
+        return Counter({key: whole[key] - left[key] - above[key] + corner[key] for key in whole})
 
-    def _sum(self, columns: int, rows: int) -> Counter[str]:
+    def _sum(self, columns: int, rows: int) -> Counter[tuple[PtxKernel, int]]:
         if columns == 0 or rows == 0:
             return Counter()
         if (columns, rows) not in self._sums:
             self.backend.reset()
             self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
-            counted: Counter[str] = Counter()
-            for function, executions in self.backend.counts.executions.items():
-                for number, (warps, _) in executions.blocks.items():
-                    for instr in function.blocks[number].instrs:
-                        if not instr.is_directive:
-                            counted[instr.form.text.partition(".")[0]] += warps
-            self._sums[columns, rows] = counted
+            self._sums[columns, rows] = Counter(
+                {
+                    (function, number): warps
+                    for function, executions in self.backend.counts.executions.items()
+                    for number, (warps, _) in executions.blocks.items()
+                }
+            )
         return self._sums[columns, rows]
+
+
+def _in_loops(function: PtxKernel) -> set[int]:
+    """The numbers of the basic blocks between a label and a branch back to it."""
+    places = {block.label.text: number for number, block in enumerate(function.blocks) if block.label is not None}
+    found: set[int] = set()
+    for number, block in enumerate(function.blocks):
+        branch = block.terminator
+        for word in branch.text.replace(";", " ").replace(",", " ").split() if branch is not None else ():
+            if word in places:
+                found.update(range(places[word], number + 1))
+    return found
 
 
 def _buffer(backend: Any, pixels: _Pixels) -> Any:
