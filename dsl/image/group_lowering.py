@@ -10,17 +10,20 @@ from typing import Any
 from ..errors import DslError
 from .global_operators import GlobalNode
 from .graph import Graph
-from .groups import Group, Plan
+from .groups import Group, Plan, Regions
 from .lowered import Launch, Lowered, Options
-from .lowering import MOST_ROWS, named_launches
+from .lowering import MOST_ROWS, LowerNode, named_launches
 from .operators import Image, Node
-from .partitioning import isp_node, isp_warp_node
+from .partitioning import isp_node, isp_rows_node, isp_warp_node
 from .reduction_lowering import global_launch
 from .sizes import ceil_div
 from .tiling.hybrid import HybridKernel
 from .tiling.kernel import GroupKernel
 
 __all__ = ["group_launch", "lower_plan"]
+
+#: By kind of regions: makes the kernel of a node.
+_PARTITIONED: dict[Regions, LowerNode] = {"isp": isp_node, "isp_warp": isp_warp_node, "isp_rows": isp_rows_node}
 
 
 def _grid_of(group: Group) -> tuple[int, int]:
@@ -37,8 +40,7 @@ def group_launch(group: Group, name: str, options: Options) -> Launch:
     """The kernel of a group, called ``name``. Raises `DslError` if there is none."""
     group.check(options)
     if group.regions:
-        make = isp_node if group.regions == "isp" else isp_warp_node
-        return make(group.nodes[0], name, replace(options, block=group.block))
+        return _PARTITIONED[group.regions](group.nodes[0], name, replace(options, block=group.block))
     maker = (HybridKernel if group.kind == "hybrid" else GroupKernel)(group, options)
     kernel, arguments = maker.made(name)
     notes = (f"group: {group}",)
