@@ -57,8 +57,6 @@ UNSEEN_BLOCKS = ((32, 4), (128, 2))
 COPIED = 4.26e12
 #: Seconds of a sample.
 SAMPLE = 250e-6
-#: Two times that differ by less are equal.
-NOISE = 0.01
 
 
 # --- build --------------------------------------------------------------------------------------------------------
@@ -126,7 +124,7 @@ def _write(path: Path, content: bytes) -> None:
     beside.replace(path)
 
 
-def _graphs(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:
+def graphs_of(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:
     """The graph of a program for a width and a height, and the numbers that it takes."""
     from image_random_filters import random_filter
     from image_unseen_filters import UNSEEN
@@ -152,7 +150,7 @@ def _built(
     from ptxmotion.dsl.image.windows import layout_of
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
-    graphs, numbers = _graphs(name, boundary)
+    graphs, numbers = graphs_of(name, boundary)
     nvcc = compiler(("-fmad=false",), ARCH)
     options = Options(block, nvcc=nvcc)
     cubins: dict[str, bytes] = {}

@@ -41,7 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partition_time import MULTIPROCESSORS, Work, seconds
+from .partition_time import Work, seconds
 from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
@@ -66,9 +66,13 @@ __all__ = [
 
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
-UNCERTAIN = 0.03
+UNCERTAIN = 0.01
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
+#: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
+LOAD = 480.0
+#: Bytes of a sector of the cache.
+SECTOR = 32
 
 
 @dataclass(frozen=True)
@@ -127,41 +131,68 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
-    def seconds(self, kernel: KernelFigures) -> float:
-        """The estimated time of a kernel."""
-        node = self.node
-        return seconds(
-            Work(
-                blocks=sum(each.blocks for each in kernel.regions),
-                warps=kernel.warps,
-                resident=_resident(kernel),
-                rows=kernel.rows,
-                kinds=kernel.kinds,
-                more=self._more(kernel),
-                is_partitioned=kernel is not self.kernels[0],
-                pixels=int(node.width) * int(node.height),
-                moved=_bytes_of(node),
-                pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
-            )
+    def work(self, kernel: KernelFigures) -> Work:
+        """What a kernel does, for `partition_time`."""
+        node, code, kinds = self.node, kernel.code, kernel.kinds
+        more, most = self._more(kernel)
+        naive, rows = self.kernels[0].code, kernel.rows
+        if kernel is not self.kernels[0] and not any(each.name == "body" for each in kernel.regions):
+            # The machine code is that of all regions, of which a warp executes one.
+            share = self._executed(kernel) / self._executed(self.kernels[0]) * naive.weight / code.weight
+            kinds = {kind: count * share for kind, count in kinds.items()}
+            code = replace(code, cycles=code.cycles * share, exposed=(code.exposed or 0.0) * share)
+        waits, naive_waits = (min(each.exposed or 0.0, each.cycles) for each in (code, naive))
+        # A wait that all rows of a thread share, and one for each row where loads depend on tests.
+        shared = min(naive_waits, LOAD)
+        at_edge = shared + rows * (naive_waits - shared)
+        computing, at_edge_computing = code.cycles - waits, rows * (naive.cycles - naive_waits)
+        size, naive_size = sum(kinds.values()), sum(self.kernels[0].kinds.values())
+        edge_waits = waits + most * max(0.0, at_edge - waits)
+        return Work(
+            blocks=sum(each.blocks for each in kernel.regions),
+            warps=kernel.warps,
+            resident=_resident(kernel),
+            rows=kernel.rows,
+            kinds=kinds,
+            cycles=code.cycles,
+            exposed=waits,
+            edge_cycles=edge_waits + computing + most * max(0.0, at_edge_computing - computing),
+            edge_exposed=edge_waits,
+            code=size,
+            edge_code=size + most * max(0.0, rows * naive_size - size),
+            more=more,
+            is_partitioned=kernel is not self.kernels[0],
+            pixels=int(node.width) * int(node.height),
+            moved=_bytes_of(node),
+            pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
+            sectors=_sectors(node),
         )
 
-    def _more(self, kernel: KernelFigures) -> float:
-        """How many times the machine instructions of its body an average warp of a kernel executes."""
+    @staticmethod
+    def _executed(kernel: KernelFigures) -> float:
+        """The PTX instructions that a warp executes on average."""
+        return kernel.instructions / kernel.warps / sum(each.blocks for each in kernel.regions)
+
+    def seconds(self, kernel: KernelFigures) -> float:
+        """The estimated time of a kernel."""
+        return seconds(self.work(kernel))
+
+    def _more(self, kernel: KernelFigures) -> tuple[float, float]:
+        """How many times the machine instructions of its body a warp of a kernel executes on average; and where the
+        warps that execute the most are between the body, 0, and the naive kernel, 1."""
         naive = self.kernels[0]
         body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
         # A naive kernel is the same in all regions. Without a body, the figures are those of all regions.
         if kernel is naive or not body:
-            return 1.0
+            return 1.0, 0.0
         blocks = sum(each.blocks for each in naive.regions)
         whole = kernel.rows * sum(each.blocks * each.instructions for each in naive.regions) / blocks
         longer = kernel.rows * naive.code.weight / kernel.code.weight - 1
         if whole <= body or longer <= 0:
-            return 1.0
-        shares = [
-            each.blocks * min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE)
-            for each in kernel.regions
-        ]
-        return 1 + longer * sum(shares) / sum(each.blocks for each in kernel.regions)
+            return 1.0, 0.0
+        shares = [min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE) for each in kernel.regions]
+        mean = sum(each.blocks * share for each, share in zip(kernel.regions, shares, strict=True))
+        return 1 + longer * mean / sum(each.blocks for each in kernel.regions), max(shares)
 
     def expected(self, kernel: KernelFigures) -> float:
         """The expected speedup over the naive kernel, by which the model decides."""
@@ -169,11 +200,6 @@ class Estimate:
 
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
-        blocks = sum(each.blocks for each in kernel.regions)
-        held = MULTIPROCESSORS * _resident(kernel)
-        # Then a kernel takes as long as its slowest block, and the estimate does not know how long that is.
-        if blocks < held:
-            return f"it has {blocks} blocks, and the GPU holds {held} at a time"
         gain = self.expected(kernel)
         if gain > 1 + UNCERTAIN:
             return ""
@@ -205,6 +231,13 @@ class Estimate:
 def _resident(kernel: KernelFigures) -> int:
     """The blocks that a multiprocessor holds at a time."""
     return max(1, int(kernel.code.warps // kernel.warps))
+
+
+def _sectors(node: Node[Any]) -> float:
+    """The sectors of the cache that a warp needs for a row of pixels of the result, over those that it would need if
+    each row began at one."""
+    pixel = t.size_of(node.pixel)
+    return 1.0 if int(node.width) * pixel % SECTOR == 0 else 1 + SECTOR / (32 * pixel)
 
 
 def _bytes_of(node: Node[Any]) -> int:
