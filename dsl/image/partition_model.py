@@ -32,8 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...arch import H200_MULTIPROCESSORS
-from ...cost import Figures, loop_weight
+from ...cost import TRIPS, Figures
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -47,6 +46,7 @@ from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node
 from .windows import layout_of
 
 if TYPE_CHECKING:
+    from ...ptx.ir import Kernel as PtxKernel
     from ...toolchain.cubin import KernelCode
     from ..compilation import Nvcc
 
@@ -60,14 +60,19 @@ __all__ = [
     "lowerings_of",
     "node_launch",
     "shrunk",
+    "signature",
     "unchecked",
 ]
 
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
-UNCERTAIN = 0.03
+UNCERTAIN = 0.01
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
+#: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
+LOAD = 480.0
+#: Bytes of a sector of the cache.
+SECTOR = 32
 
 
 @dataclass(frozen=True)
@@ -92,8 +97,9 @@ class RegionFigures:
 class KernelFigures:
     """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy.
 
-    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class,
-    weighted by loops. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all regions.
+    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
+    as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
+    regions. ``trips`` is how often an instruction in a loop is executed on average.
     """
 
     lowering: str
@@ -105,6 +111,7 @@ class KernelFigures:
     kinds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     rows: int = 1
     size: int = 0
+    trips: float = TRIPS
 
     @property
     def instructions(self) -> float:
@@ -124,41 +131,68 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
-    def seconds(self, kernel: KernelFigures) -> float:
-        """The estimated time of a kernel."""
-        node = self.node
-        return seconds(
-            Work(
-                blocks=sum(each.blocks for each in kernel.regions),
-                warps=kernel.warps,
-                resident=_resident(kernel),
-                rows=kernel.rows,
-                kinds=kernel.kinds,
-                more=self._more(kernel),
-                is_partitioned=kernel is not self.kernels[0],
-                pixels=int(node.width) * int(node.height),
-                moved=_bytes_of(node),
-                pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
-            )
+    def work(self, kernel: KernelFigures) -> Work:
+        """What a kernel does, for `partition_time`."""
+        node, code, kinds = self.node, kernel.code, kernel.kinds
+        more, most = self._more(kernel)
+        naive, rows = self.kernels[0].code, kernel.rows
+        if kernel is not self.kernels[0] and not any(each.name == "body" for each in kernel.regions):
+            # The machine code is that of all regions, of which a warp executes one.
+            share = self._executed(kernel) / self._executed(self.kernels[0]) * naive.weight / code.weight
+            kinds = {kind: count * share for kind, count in kinds.items()}
+            code = replace(code, cycles=code.cycles * share, exposed=(code.exposed or 0.0) * share)
+        waits, naive_waits = (min(each.exposed or 0.0, each.cycles) for each in (code, naive))
+        # A wait that all rows of a thread share, and one for each row where loads depend on tests.
+        shared = min(naive_waits, LOAD)
+        at_edge = shared + rows * (naive_waits - shared)
+        computing, at_edge_computing = code.cycles - waits, rows * (naive.cycles - naive_waits)
+        size, naive_size = sum(kinds.values()), sum(self.kernels[0].kinds.values())
+        edge_waits = waits + most * max(0.0, at_edge - waits)
+        return Work(
+            blocks=sum(each.blocks for each in kernel.regions),
+            warps=kernel.warps,
+            resident=_resident(kernel),
+            rows=kernel.rows,
+            kinds=kinds,
+            cycles=code.cycles,
+            exposed=waits,
+            edge_cycles=edge_waits + computing + most * max(0.0, at_edge_computing - computing),
+            edge_exposed=edge_waits,
+            code=size,
+            edge_code=size + most * max(0.0, rows * naive_size - size),
+            more=more,
+            is_partitioned=kernel is not self.kernels[0],
+            pixels=int(node.width) * int(node.height),
+            moved=_bytes_of(node),
+            pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
+            sectors=_sectors(node),
         )
 
-    def _more(self, kernel: KernelFigures) -> float:
-        """How many times the machine instructions of its body an average warp of a kernel executes."""
+    @staticmethod
+    def _executed(kernel: KernelFigures) -> float:
+        """The PTX instructions that a warp executes on average."""
+        return kernel.instructions / kernel.warps / sum(each.blocks for each in kernel.regions)
+
+    def seconds(self, kernel: KernelFigures) -> float:
+        """The estimated time of a kernel."""
+        return seconds(self.work(kernel))
+
+    def _more(self, kernel: KernelFigures) -> tuple[float, float]:
+        """How many times the machine instructions of its body a warp of a kernel executes on average; and where the
+        warps that execute the most are between the body, 0, and the naive kernel, 1."""
         naive = self.kernels[0]
         body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
         # A naive kernel is the same in all regions. Without a body, the figures are those of all regions.
         if kernel is naive or not body:
-            return 1.0
+            return 1.0, 0.0
         blocks = sum(each.blocks for each in naive.regions)
         whole = kernel.rows * sum(each.blocks * each.instructions for each in naive.regions) / blocks
         longer = kernel.rows * naive.code.weight / kernel.code.weight - 1
         if whole <= body or longer <= 0:
-            return 1.0
-        shares = [
-            each.blocks * min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE)
-            for each in kernel.regions
-        ]
-        return 1 + longer * sum(shares) / sum(each.blocks for each in kernel.regions)
+            return 1.0, 0.0
+        shares = [min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE) for each in kernel.regions]
+        mean = sum(each.blocks * share for each, share in zip(kernel.regions, shares, strict=True))
+        return 1 + longer * mean / sum(each.blocks for each in kernel.regions), max(shares)
 
     def expected(self, kernel: KernelFigures) -> float:
         """The expected speedup over the naive kernel, by which the model decides."""
@@ -166,11 +200,6 @@ class Estimate:
 
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
-        blocks = sum(each.blocks for each in kernel.regions)
-        held = H200_MULTIPROCESSORS * _resident(kernel)
-        # Then a kernel takes as long as its slowest block, and the estimate does not know how long that is.
-        if blocks < held:
-            return f"it has {blocks} blocks, and the GPU holds {held} at a time"
         gain = self.expected(kernel)
         if gain > 1 + UNCERTAIN:
             return ""
@@ -202,6 +231,13 @@ class Estimate:
 def _resident(kernel: KernelFigures) -> int:
     """The blocks that a multiprocessor holds at a time."""
     return max(1, int(kernel.code.warps // kernel.warps))
+
+
+def _sectors(node: Node[Any]) -> float:
+    """The sectors of the cache that a warp needs for a row of pixels of the result, over those that it would need if
+    each row began at one."""
+    pixel = t.size_of(node.pixel)
+    return 1.0 if int(node.width) * pixel % SECTOR == 0 else 1 + SECTOR / (32 * pixel)
 
 
 def _bytes_of(node: Node[Any]) -> int:
@@ -277,28 +313,94 @@ def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> Ke
 
     rows = _ROWS.get(lowering, 1)
     small = shrunk(node, options, rows)
-    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
-    ptx = launch.kernel.ptx(nvcc)
-    code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options, rows):
-        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
+    compiled = _known(_Same(lowering, small, replace(options, nvcc=nvcc)))
+    code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
     regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
     occupied = share.share if share else 1.0
-    kinds = _kinds(usual)
-    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions)
+    trips = _trips(usual, counts.in_loops(small, options, warps, rows))
+    kinds = _kinds(usual, trips)
+    cycles = figures.cycles * sum(kinds.values()) / figures.weight if figures.weight else 0.0
+    figures = replace(figures, weight=sum(kinds.values()), cycles=cycles)
+    return KernelFigures(
+        lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
+    )
 
 
-def _kinds(code: KernelCode) -> dict[str, float]:
-    """The machine instructions by class, each weighted by `cost.loop_weight`."""
+class _Same:
+    """A node that is lowered with options. Two of them are equal if their kernels and arguments are."""
+
+    def __init__(self, lowering: str, node: Node[Any], options: Options) -> None:
+        self.lowering, self.node, self.options = lowering, node, options
+        self.key = lowering, signature(node), options.block, options.loops, options.contract, id(options.nvcc)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.key == other.key
+
+
+def signature(node: Node[Any]) -> tuple[object, ...]:
+    """What the kernels of a node and their arguments depend on: equal for nodes of several graphs that only differ in
+    the pixels of their images."""
+    images: dict[Image[Any], int] = {}
+    arguments: list[object] = []
+    for each in node.arguments:
+        if isinstance(each, Access):
+            image, number = each.image, images.setdefault(each.image, len(images))
+            size = int(image.width), int(image.height)
+            arguments.append(
+                (each.param.name, number, str(image.pixel), size, each.boundary, each.centres, each.extent)
+            )
+        else:
+            arguments.append((each.param.name, each.value if isinstance(each.value, ScalarInput) else repr(each.value)))
+    space = node.space
+    sizes = int(space.width), int(space.height), int(space.x0), int(space.y0)
+    return node.operator, str(node.pixel), tuple(arguments), sizes
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A kernel: its machine code, that of its body, and its counts."""
+
+    code: KernelCode
+    usual: KernelCode
+    counts: _Counts
+
+
+@lru_cache(maxsize=32)
+def _known(same: _Same) -> _Compiled:
+    lowering, small, options = same.lowering, same.node, same.options
+    assert options.nvcc is not None
+    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
+    ptx = launch.kernel.ptx(options.nvcc)
+    code = usual = _machine_code(ptx)
+    if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
+        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
+    return _Compiled(code, usual, _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch)))
+
+
+def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
+    """How often a machine instruction in a loop is executed on average. ``in_loops`` are the PTX instructions in loops,
+    and how many of them are executed. ptxas unrolls loops, so the machine instructions of loops are executed at most as
+    often as those of the PTX."""
+    written, executed = in_loops
+    machine = sum(code.in_loops.values())
+    if not written or not machine:
+        return TRIPS
+    return executed / max(written, machine)
+
+
+def _kinds(code: KernelCode, trips: float) -> dict[str, float]:
+    """The machine instructions by class, those in loops ``trips`` times."""
     found: dict[str, float] = {}
     for depth, kinds in enumerate(code.by_depth):
         for kind, count in kinds.items():
-            found[kind] = found.get(kind, 0.0) + count * loop_weight(depth)
+            found[kind] = found.get(kind, 0.0) + count * (trips if depth else 1.0)
     return found
 
 
@@ -337,7 +439,7 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
             for centre in access.centres
         ]
     )
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    counts = _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
     run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
     counted = counts.between(column, row)
     return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
@@ -379,12 +481,6 @@ def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
     return tuple(found)
 
 
-@lru_cache(maxsize=32)
-def _counts(ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> _Counts:
-    """The counts of a launch. Images that only differ in how many blocks are inside shrink to the same launch."""
-    return _Counts(ptx, entry, block, arguments)
-
-
 class _Counts:
     """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
 
@@ -407,8 +503,8 @@ class _Counts:
             else:
                 dtype, value = each
                 self.arguments.append(np.dtype(dtype).type(value))
-        #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
-        self._sums: dict[tuple[int, int], Counter[str]] = {}
+        #: By (columns, rows) of blocks: how often all of these blocks execute each basic block of each function.
+        self._sums: dict[tuple[int, int], Counter[tuple[PtxKernel, int]]] = {}
 
     def regions(
         self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
@@ -428,26 +524,65 @@ class _Counts:
         return tuple(found)
 
     def between(self, column: _Part, row: _Part) -> Counter[str]:
+        """How often the blocks of a column and a row execute each opcode."""
+        found: Counter[str] = Counter()
+        for (function, number), count in self._executed(column, row).items():
+            for instr in function.blocks[number].instrs:
+                if not instr.is_directive:
+                    found[instr.form.text.partition(".")[0]] += count
+        return found
+
+    def in_loops(self, small: Node[Any], options: Options, warps: int, pixels: int) -> tuple[float, float]:
+        """The instructions of loops that a warp of the body enters, and how many of them it executes. Without a body,
+        none."""
+        columns, rows = _parts(small, options, pixels)
+        parts = [part for part in columns if not part.name], [part for part in rows if not part.name]
+        if not all(part and part[0].stop > part[0].start for part in parts):
+            return 0.0, 0.0
+        (column,), (row,) = parts
+        run = (column.stop - column.start) * (row.stop - row.start) * warps
+        counts = self._executed(column, row)
+        written = executed = 0.0
+        for function in {function for function, _ in counts}:
+            for number in _in_loops(function):
+                if count := counts.get((function, number), 0):
+                    size = sum(not instr.is_directive for instr in function.blocks[number].instrs)
+                    written += size
+                    executed += size * count / run
+        return written, executed
+
+    def _executed(self, column: _Part, row: _Part) -> Counter[tuple[PtxKernel, int]]:
         """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
         whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
         above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
-        names = set(whole)
-        return Counter({name: whole[name] - left[name] - above[name] + corner[name] for name in names})
+        return Counter({key: whole[key] - left[key] - above[key] + corner[key] for key in whole})
 
-    def _sum(self, columns: int, rows: int) -> Counter[str]:
+    def _sum(self, columns: int, rows: int) -> Counter[tuple[PtxKernel, int]]:
         if columns == 0 or rows == 0:
             return Counter()
         if (columns, rows) not in self._sums:
             self.backend.reset()
             self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
-            counted: Counter[str] = Counter()
-            for function, executions in self.backend.counts.executions.items():
-                for number, (warps, _) in executions.blocks.items():
-                    for instr in function.blocks[number].instrs:
-                        if not instr.is_directive:
-                            counted[instr.form.text.partition(".")[0]] += warps
-            self._sums[columns, rows] = counted
+            self._sums[columns, rows] = Counter(
+                {
+                    (function, number): warps
+                    for function, executions in self.backend.counts.executions.items()
+                    for number, (warps, _) in executions.blocks.items()
+                }
+            )
         return self._sums[columns, rows]
+
+
+def _in_loops(function: PtxKernel) -> set[int]:
+    """The numbers of the basic blocks between a label and a branch back to it."""
+    places = {block.label.text: number for number, block in enumerate(function.blocks) if block.label is not None}
+    found: set[int] = set()
+    for number, block in enumerate(function.blocks):
+        branch = block.terminator
+        for word in branch.text.replace(";", " ").replace(",", " ").split() if branch is not None else ():
+            if word in places:
+                found.update(range(places[word], number + 1))
+    return found
 
 
 def _buffer(backend: Any, pixels: _Pixels) -> Any:
