@@ -159,9 +159,22 @@ def _release_warp_barrier(batch: Batch, row: int) -> None:
     body = [batch.image.codes[int(point) % batch.segments].segment.body for point in pool.point[same]]
     same = same[[bool(each) and semantics(each[0]) == "sync_warp" for each in body]]
     gone = pool.exited[warp] | ~batch.warp_lanes[warp]
-    if not mask & ~gone & ~np.bitwise_or.reduce(pool.mask[same], initial=np.uint32(0)):
+    together = np.bitwise_or.reduce(pool.mask[same], initial=np.uint32(0))
+    if not mask & ~gone & ~together:
         pool.state[same] = READY
         pool.passing[same] = pool.mask[same]
+        if batch.image.options.checks:
+            _order_memory(batch, int(warp), together)
+
+
+def _order_memory(batch: Batch, warp: int, mask: np.uint32) -> None:
+    """Tell the race check that these lanes of a warp have met."""
+    lanes = np.flatnonzero(mask >> np.arange(32, dtype=np.uint32) & np.uint32(1))
+    threads = batch.warp_start[warp] + lanes
+    matrix = np.full((1, 32), -1, np.int64)
+    matrix[0, lanes] = threads
+    block = np.full(lanes.size, batch.warp_block[warp])
+    batch.order.warp_barrier(threads, lanes, np.zeros_like(lanes), matrix, block)
 
 
 # --- barriers of a block ---------------------------------------------------------------------------------------------

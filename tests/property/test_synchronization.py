@@ -265,7 +265,8 @@ def test_the_regions_of_plain_kernels_do_change(monkeypatch: pytest.MonkeyPatch)
 
 # --- meetings of lanes -----------------------------------------------------------------------------------------------
 
-#: A lane reads the words of its meetings: the number of the instruction, the membermask, a value. It writes a result.
+#: A lane reads the words of its meetings: the number of the instruction, the membermask, a value, and two offsets in
+#: shared memory. It stores the value at the first one. It writes a result; at `bar.warp.sync`, what is at the second.
 MEETINGS = """\
 .version 8.8
 .target sm_90
@@ -273,15 +274,18 @@ MEETINGS = """\
 .visible .entry k(.param .u64 a, .param .u64 o)
 {
 	.reg .pred %p, %q;
-	.reg .b32 %t, %w, %m, %v, %r, %i;
+	.reg .b32 %t, %w, %m, %v, %r, %x, %y;
 	.reg .b64 %a, %o, %d;
 	ld.param.u64 %a, [a]; ld.param.u64 %o, [o];
-	mov.u32 %t, %tid.x; mov.u32 %i, 0;
+	.shared .b32 s[512];
+	mov.u32 %t, %tid.x;
 	mul.wide.u32 %d, %t, BYTES; add.u64 %a, %a, %d; add.u64 %o, %o, %d;
 NEXT:
 	ld.global.u32 %w, [%a]; ld.global.u32 %m, [%a+4]; ld.global.u32 %v, [%a+8];
+	ld.global.u32 %x, [%a+12]; ld.global.u32 %y, [%a+16];
 	setp.eq.u32 %p, %w, 99;
 	LEAVE
+	mov.u32 %r, s; add.u32 %x, %r, %x; add.u32 %y, %r, %y; st.shared.u32 [%x], %v;
 	and.b32 %r, %v, 1; setp.ne.u32 %q, %r, 0; mov.u32 %r, 0;
 	TABLE: .branchtargets A, B, C, D, E, F, G;
 	brx.idx %w, TABLE;
@@ -290,21 +294,21 @@ B: redux.sync.add.u32 %r, %v, %m; bra DONE;
 C: match.any.sync.b32 %r, %v, %m; bra DONE;
 D: shfl.sync.bfly.b32 %r, %v, 3, 31, %m; bra DONE;
 E: elect.sync %r|%p, %m; bra DONE;
-F: bar.warp.sync %m; bra DONE;
-G: bar.warp.sync %m; mov.u32 %r, 1; bra DONE;
+F: bar.warp.sync %m; ld.shared.u32 %r, [%y]; bra DONE;
+G: bar.warp.sync %m; ld.shared.u32 %r, [%y]; add.u32 %r, %r, 1; bra DONE;
 DONE:
-	st.global.u32 [%o], %r; add.u64 %a, %a, 12; add.u64 %o, %o, 12;
+	st.global.u32 [%o], %r; add.u64 %a, %a, 20; add.u64 %o, %o, 20;
 	bra NEXT;
 END: ret;
 }
 """
 
 
-def _meetings(rng: random.Random, lanes: int) -> list[list[tuple[int, int, int, int]]]:
-    """For each lane its meetings: (number of the instruction, membermask, value, result)."""
-    of_lane: list[list[tuple[int, int, int, int]]] = [[] for _ in range(lanes)]
+def _meetings(rng: random.Random, lanes: int) -> list[list[tuple[list[int], int]]]:
+    """For each lane its meetings: the words of each, and the result."""
+    of_lane: list[list[tuple[list[int], int]]] = [[] for _ in range(lanes)]
     left = list(range(lanes))
-    for _ in range(rng.randint(3, 14)):
+    for number in range(rng.randint(3, 14)):
         if len(left) > 2 and rng.random() < 0.2:
             left.remove(rng.choice(left))  # has no further meeting; a membermask may still name it
         here = sorted(rng.sample(left, rng.randint(1, len(left))))
@@ -320,12 +324,13 @@ def _meetings(rng: random.Random, lanes: int) -> list[list[tuple[int, int, int, 
                 same,
                 value.get(lane ^ 3, value[lane]),
                 here[0],
-                0,
-                1,
+                value[here[-1]],
+                value[here[-1]] + 1,
             )
             # Lanes meet at two `bar.warp.sync`, too.
             place = rng.choice((5, 6)) if what >= 5 else what
-            of_lane[lane].append((place, mask, value[lane], results[place]))
+            offsets = [4 * (number * 32 + each) for each in (lane, here[-1])]
+            of_lane[lane].append(([place, mask, value[lane], *offsets], results[place]))
     return of_lane
 
 
@@ -335,12 +340,12 @@ def test_lanes_meet_those_of_their_membermask(seeds: list[int]) -> None:
         rng = random.Random(f"meetings:{seed}")
         lanes = rng.choice((2, 3, 4, 8, 31, 32))
         of_lane = _meetings(rng, lanes)
-        most = 3 * (max(map(len, of_lane)) + 1)
+        most = 5 * (max(map(len, of_lane)) + 1)
         told, expected, out = (np.zeros((lanes, most), np.uint32) for _ in range(3))
         for lane, meetings in enumerate(of_lane):
-            words = [word for place, mask, value, _ in meetings for word in (place, mask, value)] + [99, 0, 0]
+            words = [word for words, _ in meetings for word in words] + [99]
             told[lane, : len(words)] = words
-            expected[lane, : 3 * len(meetings) : 3] = [result for *_, result in meetings]
+            expected[lane, : 5 * len(meetings) : 5] = [result for _, result in meetings]
         leave = rng.choice(("@%p bra END;", "@%p exit;"))
         text = MEETINGS.replace("BYTES", str(4 * most)).replace("LEAVE", leave)
         schedule = rng.choice(SCHEDULES)

@@ -334,3 +334,17 @@ def test_different_masks_that_name_each_other_never_meet() -> None:
     body = "shr.u32 %w, 0xF, %t; vote.sync.ballot.b32 %v, 1, 3; vote.sync.ballot.b32 %v, 1, %w; ret;"
     with pytest.raises(EmulatorFault, match="absent or have another one"):
         run(body, 2)
+
+
+def test_barriers_of_a_warp_at_two_places_order_memory() -> None:
+    """PTX ISA 9.0, §9.7.13.2: `bar.warp.sync` orders the accesses of its lanes, also where they meet at two of them."""
+    body = """
+    .shared .b32 s; setp.eq.u32 %p, %t, 0;
+    @%p bra FIRST;
+    bar.warp.sync 3; ld.shared.u32 %v, [s]; st.global.u32 [%a], %v; ret;
+FIRST: st.shared.u32 [s], 7; {sync} ret;"""
+    for schedule in SCHEDULES:
+        x, result = run(body.replace("{sync}", "bar.warp.sync 3;"), 2, schedule=schedule)
+        assert (x.tolist(), kinds(result)) == ([0, 7], []), schedule
+    x, result = run(body.replace("{sync}", "").replace("bar.warp.sync 3;", "bar.warp.sync 2;"), 2)
+    assert "race" in kinds(result)
