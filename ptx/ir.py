@@ -358,15 +358,6 @@ class Module:
             if isinstance(item, Kernel) and item.name == kernel.name and not item.is_declaration:
                 self.items[position] = kernel
 
-    def unknown_opcodes(self) -> dict[str, Instr]:
-        """The spelling of each opaque opcode, and the first instruction that has it."""
-        found: dict[str, Instr] = {}
-        for kernel in self.kernels:
-            for instr in kernel.instructions():
-                if instr.form.is_opaque:
-                    found.setdefault(instr.form.text, instr)
-        return found
-
     @property
     def arch(self) -> str:
         """The first word of ``.target``, such as ``sm_90a``; empty if the module has no target."""

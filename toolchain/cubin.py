@@ -74,7 +74,6 @@ class KernelCode:
     frame_bytes: int
     shared_bytes: int
     param_bytes: int
-    constant_bytes: int
     barriers: int
     max_threads: int | None
     required_threads: int | None
@@ -276,7 +275,6 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         frame_bytes=image.value_of(_FRAME_SIZE, name),
         shared_bytes=max(shared - reserved, 0),
         param_bytes=struct.unpack_from("<H", own[_PARAM_CBANK], 6)[0] if _PARAM_CBANK in own else 0,
-        constant_bytes=sum(image.size(section) for section in _constants(image, name)),
         barriers=own[_NUM_BARRIERS][0] if _NUM_BARRIERS in own else 0,
         max_threads=_product(own.get(_MAX_THREADS)),
         required_threads=_product(own.get(_REQNTID)),

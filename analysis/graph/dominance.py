@@ -75,9 +75,6 @@ class Dominance:
         """Whether every path from the root to ``b`` contains ``a``; a node dominates itself."""
         return a == b or self._first[a] < self._first[b] < self._last[a]
 
-    def strictly_dominates(self, a: int, b: int) -> bool:
-        return a != b and self._first[a] < self._first[b] < self._last[a]
-
     def is_reached(self, node: int) -> bool:
         """Whether the root reaches ``node``."""
         return self._first[node] >= 0

@@ -90,7 +90,7 @@ def test_dependence_is_that_of_the_definition(succ: Edges, chosen: set[int]) -> 
         while work:
             node = work.pop()
             if node == m:
-                return len(augmented[n]) > 1 and (n == ENTRY or not post.strictly_dominates(m, n))
+                return len(augmented[n]) > 1 and (n == ENTRY or not (m != n and post.dominates(m, n)))
             if node not in seen:
                 seen.add(node)
                 work.extend(to for to in augmented[node] if to != end and post.dominates(m, to))
