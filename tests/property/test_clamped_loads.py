@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,15 @@ LAUNCHES = 6
 
 @pytest.mark.fuzz
 def test_clamped_loads_compute_the_same(seeds: list[int]) -> None:
-    tally = Counter[str]()
     for seed in seeds:
-        assert wrong(seed, tally) == [], seed
-    print(dict(tally))
+        assert checked(seed)[0] == [], seed
+
+
+@cache
+def checked(seed: int) -> tuple[list[str], Counter[str]]:
+    """`wrong` and its tally, for the package as it is."""
+    tally = Counter[str]()
+    return wrong(seed, tally), tally
 
 
 def wrong(seed: int, tally: Counter[str]) -> list[str]:
@@ -96,7 +102,7 @@ def is_noticed(count: int = 160) -> bool:
 def test_enough_launches_take_a_clamped_version() -> None:
     tally = Counter[str]()
     for seed in range(40):
-        assert wrong(seed, tally) == [], seed
+        tally += checked(seed)[1]
     print(dict(tally))
     assert tally["launched: clamped"] >= 25 and tally["refused: clamped"] >= 5
 

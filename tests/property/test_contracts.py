@@ -156,7 +156,7 @@ are_met = holds
 def test_versions_compute_the_same(seeds: list[int]) -> None:
     tally = Tally()
     for seed in seeds:
-        assert wrong_versions(seed, tally) == [], seed
+        assert wrong_versions(seed, tally, MANY if seed % 4 == 0 else 3) == [], seed
     assert tally.counts.get("versions", 0), "no kernel had a version"
     print(tally)
 
@@ -288,8 +288,9 @@ def test_vector_loads_are_launched() -> None:
     tally = Tally()
     for seed in range(40):
         assert wrong_versions(seed, tally, MANY) == [], seed
-    print(tally)
-    assert tally.counts["launches of vector loads"] >= 10
+        if tally.counts.get("launches of vector loads", 0) >= 10:
+            return
+    pytest.fail(str(tally))
 
 
 @pytest.mark.slow
