@@ -86,12 +86,21 @@ def run_action(shell: Shell, **given: str) -> dict[str, subprocess.CompletedProc
     return done
 
 
+#: By the index of the program: the file that `bench track --update` has written.
+_BASELINES: dict[str, str] = {}
+
+
 def make_baseline(shell: Shell, index: str) -> None:
     write_program(shell.folder / "benchmarks" / "mine.py", index)
+    baseline = shell.folder / "benchmarks" / "baseline.json"
+    if index in _BASELINES:
+        baseline.write_text(_BASELINES[index])
+        return
     run = "ptxmotion bench run benchmarks/*.py --backend=emulator --json r.json"
     track = "ptxmotion bench track r.json --baseline benchmarks/baseline.json --update"
     done = shell.run(f"{run}\n{track}")
     assert done.returncode == 0, done.stderr
+    _BASELINES[index] = baseline.read_text()
 
 
 def test_the_steps_of_the_action_are_found() -> None:
@@ -104,9 +113,6 @@ def test_the_steps_of_the_action_are_found() -> None:
 def test_the_action_finds_a_planted_regression(shell: Shell) -> None:
     pytest.importorskip("matplotlib")
     make_baseline(shell, COALESCED)
-    assert run_action(shell, programs="benchmarks/*.py")["Result"].returncode == 0
-    for path in ("outputs_of_run", "outputs_of_compare", "github_step_summary"):
-        (shell.folder / path).unlink()
     program = write_program(shell.folder / "benchmarks" / "mine.py", STRIDED)
     done = run_action(shell, programs="benchmarks/*.py")
     assert done["Result"].returncode == 1

@@ -18,6 +18,7 @@ from ptxmotion.cli import main
 from ptxmotion.harness.history import Entry, entry_of, parse_entry, series_of, steps_of
 from ptxmotion.harness.results import ResultError, read, settle, write
 from ptxmotion.harness.steps import Step, StepsMissing, exact_steps, noisy_steps
+from ptxmotion.programs.bench_session import commit_info
 from ptxmotion.programs.errors import BadInput
 from ptxmotion.programs.history_store import BranchStore, FolderStore
 
@@ -194,6 +195,7 @@ def test_a_planted_step_is_found_at_its_commit(
     program = repository / "mine.py"
     run = ["bench", "run", str(program), "--backend=emulator", "--seeds=1", "--variant=cse", "--json=r.json"]
     commits: list[str] = []
+    measured: dict[str, dict[str, Any]] = {}  # by the index of the program
     for day, index in enumerate([COALESCED, COALESCED, STRIDED, STRIDED, COALESCED]):
         write_program(program, index)
         (repository / "day").write_text(str(day))
@@ -201,7 +203,12 @@ def test_a_planted_step_is_found_at_its_commit(
         monkeypatch.setenv("GIT_COMMITTER_DATE", f"2026-01-0{day + 1}T00:00:00Z")
         git(repository, "commit", "-qm", f"day {day}")
         commits.append(git(repository, "rev-parse", "HEAD"))
-        assert main(run) == 0
+        if index not in measured:
+            assert main(run) == 0
+            measured[index] = json.loads(Path("r.json").read_text())
+        else:
+            again = {**measured[index], "commit_info": commit_info()}
+            Path("r.json").write_text(json.dumps(again))
         assert main(["bench", "history", "add", "r.json", "--branch=results"]) == 0
     capfd.readouterr()
     find = ["bench", "history", "find", "--branch=results"]
