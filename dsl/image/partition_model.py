@@ -32,7 +32,6 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...arch import H200_MULTIPROCESSORS
 from ...cost import Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
@@ -42,7 +41,7 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partition_time import Work, seconds
+from .partition_time import MULTIPROCESSORS, Work, seconds
 from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 from .windows import layout_of
 
@@ -167,7 +166,7 @@ class Estimate:
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
         blocks = sum(each.blocks for each in kernel.regions)
-        held = H200_MULTIPROCESSORS * _resident(kernel)
+        held = MULTIPROCESSORS * _resident(kernel)
         # Then a kernel takes as long as its slowest block, and the estimate does not know how long that is.
         if blocks < held:
             return f"it has {blocks} blocks, and the GPU holds {held} at a time"

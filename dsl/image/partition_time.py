@@ -20,13 +20,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...arch import H200_CLOCK, H200_MULTIPROCESSORS
 from ...cost import SCHEDULERS
+from .fusion.machine import H200
 
-__all__ = ["Work", "seconds"]
+__all__ = ["CLOCK", "MULTIPROCESSORS", "Work", "seconds"]
 
-#: Seconds of a kernel of a CUDA graph besides everything else, and between the starts of two blocks. The second number
-#: agrees with a measurement of kernels that do nothing (0.60 ns). `Machine.block` is smaller: it is one part of a sum.
+MULTIPROCESSORS = H200.multiprocessors
+#: Cycles in a second.
+CLOCK = 1.98e9
+#: Seconds of a kernel of a CUDA graph besides everything else, and of the start of a block.
 KERNEL, BLOCK = 1.147e-6, 0.603e-9
 #: Seconds that a partitioned kernel takes longer if not all blocks run at a time.
 REGIONS = 0.086e-6
@@ -67,17 +69,17 @@ class Work:
 
 def seconds(work: Work) -> float:
     """The estimated time of a kernel."""
-    warps = work.blocks * work.warps / H200_MULTIPROCESSORS
+    warps = work.blocks * work.warps / MULTIPROCESSORS
     slots = sum(count * SLOTS.get(kind, OTHER_SLOTS) for kind, count in work.kinds.items()) * work.more
     accesses = work.kinds.get("load_global", 0.0) + work.kinds.get("store_global", 0.0)
-    issue = warps * slots / SCHEDULERS / H200_CLOCK
-    loads = warps * accesses * (ACCESS if work.pixel_bytes >= 4 else NARROW_ACCESS) / H200_CLOCK
+    issue = warps * slots / SCHEDULERS / CLOCK
+    loads = warps * accesses * (ACCESS if work.pixel_bytes >= 4 else NARROW_ACCESS) / CLOCK
     from_memory = min(max((work.moved - CACHED) / (NOT_CACHED - CACHED), 0.0), 1.0)
     memory = from_memory * work.moved / COPY
     if work.rows == 1:
         lone = work.pixels * LONE_PIXEL * (1 + TESTS_FIRST * work.is_partitioned)
         memory = max(memory, from_memory * lone)
-    late = REGIONS if work.is_partitioned and work.blocks > work.resident * H200_MULTIPROCESSORS else 0.0
+    late = REGIONS if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS else 0.0
     return KERNEL + late + _norm(work.blocks * BLOCK, issue, loads, memory)
 
 
