@@ -34,7 +34,7 @@ def test_results_can_be_compared(tmp_path: Path) -> None:
     environment["PYTHONPATH"] = str(ROOT / "typings")
     storage = f"--benchmark-storage={tmp_path / 'kept'}"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "bench" / "speed.py")]
-    command += ["-k", "instructions and (parse or verify)", storage, "--benchmark-autosave"]
+    command += ["-k", "instructions and (parse or verify)", storage, "--benchmark-autosave", "--benchmark-max-time=0.1"]
     for number in range(2):
         result = tmp_path / f"{number}.json"
         done = subprocess.run(

@@ -116,7 +116,6 @@ def test_lowering(name: str, lowering: str, boundary: str) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_partitioned(name: str) -> None:
     benchmark = find(f"image/{name}")
-    benchmark = benchmark.of({"boundary": "constant"}) if benchmark.choices else benchmark
     data = benchmark.data("tiny", 5)
     plain, modules = ptx_of(benchmark, compiler()), lowered_modules(benchmark, "isp", data, compiler())
     assert set(modules.values()) - set(plain.values()), "no kernel differs"

@@ -32,7 +32,7 @@ class Machine:
     ``node``: a kernel of a CUDA graph that does nothing. ``launch``: a launch in a stream, by the host. ``event``: an
     edge of a graph between two branches. ``branch``: the begin of a further branch. ``block``: what each
     block adds to the time of the bytes. It is fitted together with the other numbers. So it is not the time
-    between the starts of two blocks (`partition_time.BLOCK`, measured alone): other terms contain a part of that.
+    between the starts of two blocks (`partition_time`, measured alone): other terms contain a part of that.
     ``instruction``: one instruction of a thread that runs alone; ``edge_instruction``: one of those that a thread at an
     edge executes besides. ``latency``: what a thread waits for the loads of a strip of a tile, or for those of its
     results.
