@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import TRIPS, Figures
+from ...cost import TRIPS, Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -41,12 +41,11 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
+from .partition_counts import Counts, Part, RegionFigures, counted_arguments, parts_of
 from .partition_time import Work, seconds
-from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
-from .windows import layout_of
+from .partitioning import ROWS, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 
 if TYPE_CHECKING:
-    from ...ptx.ir import Kernel as PtxKernel
     from ...toolchain.cubin import KernelCode
     from ..compilation import Nvcc
 
@@ -71,26 +70,10 @@ UNCERTAIN = 0.01
 MOST_OF_NAIVE = 1.5
 #: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
 LOAD = 480.0
+#: Cycles of a warp alone for an instruction of a rare case, which the schedule counts.
+RARE = 4.8
 #: Bytes of a sector of the cache.
 SECTOR = 32
-
-
-@dataclass(frozen=True)
-class RegionFigures:
-    """The blocks of an image that are at the same edges. ``blocks`` is their number in the real image.
-
-    ``opcodes`` counts the instructions that a warp of these blocks executes on average, by the first word of the
-    instruction, such as ``add``.
-    """
-
-    name: str
-    blocks: int
-    opcodes: Mapping[str, float] = field(repr=False)
-
-    @property
-    def instructions(self) -> float:
-        """The instructions that a warp of these blocks executes on average."""
-        return sum(self.opcodes.values())
 
 
 @dataclass(frozen=True)
@@ -323,8 +306,10 @@ def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> Ke
     occupied = share.share if share else 1.0
     trips = _trips(usual, counts.in_loops(small, options, warps, rows))
     kinds = _kinds(usual, trips)
-    cycles = figures.cycles * sum(kinds.values()) / figures.weight if figures.weight else 0.0
-    figures = replace(figures, weight=sum(kinds.values()), cycles=cycles)
+    rare = sum(loop_weight(depth) * sum(each.values()) for depth, each in enumerate(usual.called))
+    share = sum(kinds.values()) / max(figures.weight - rare, 1.0)
+    cycles, waits = max(figures.cycles - RARE * rare, 0.0) * share, (figures.exposed or 0.0) * share
+    figures = replace(figures, weight=sum(kinds.values()), cycles=cycles, exposed=waits)
     return KernelFigures(
         lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
     )
@@ -369,7 +354,7 @@ class _Compiled:
 
     code: KernelCode
     usual: KernelCode
-    counts: _Counts
+    counts: Counts
 
 
 @lru_cache(maxsize=32)
@@ -381,7 +366,7 @@ def _known(same: _Same) -> _Compiled:
     code = usual = _machine_code(ptx)
     if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
         usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
-    return _Compiled(code, usual, _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch)))
+    return _Compiled(code, usual, Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch)))
 
 
 def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
@@ -396,12 +381,14 @@ def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
 
 
 def _kinds(code: KernelCode, trips: float) -> dict[str, float]:
-    """The machine instructions by class, those in loops ``trips`` times."""
-    found: dict[str, float] = {}
-    for depth, kinds in enumerate(code.by_depth):
-        for kind, count in kinds.items():
-            found[kind] = found.get(kind, 0.0) + count * (trips if depth else 1.0)
-    return found
+    """The machine instructions by class, those in loops ``trips`` times. What only a call reaches is left out: ptxas
+    calls the rare cases of divisions and roots."""
+    found: Counter[str] = Counter()
+    for sign, counted in ((1, code.by_depth), (-1, code.called)):
+        for depth, kinds in enumerate(counted):
+            for kind, count in kinds.items():
+                found[kind] += sign * count * (trips if depth else 1.0)  # pyright: ignore[reportArgumentType]
+    return {kind: float(count) for kind, count in found.items() if count}
 
 
 def _machine_code(ptx: str) -> KernelCode:
@@ -415,7 +402,9 @@ def _machine_code(ptx: str) -> KernelCode:
 
 def _has_body(node: Node[Any], options: Options, rows: int = 1) -> bool:
     """Whether some blocks check nothing."""
-    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options, rows))
+    return all(
+        any(not part.name and part.stop > part.start for part in parts) for parts in parts_of(node, options, rows)
+    )
 
 
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
@@ -424,7 +413,7 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
     small = shrunk(node, options)
     if not _has_body(small, options):
         return None
-    column, row = (next(part for part in parts if not part.name) for parts in _parts(small, options))
+    column, row = (next(part for part in parts if not part.name) for parts in parts_of(small, options))
     arguments = [
         replace(each, boundary=Boundary.UNDEFINED) if isinstance(each, Access) else each for each in small.arguments
     ]
@@ -439,186 +428,10 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
             for centre in access.centres
         ]
     )
-    counts = _Counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    counts = Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch, reach))
     run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
     counted = counts.between(column, row)
     return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
-
-
-# --- counts -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Pixels:
-    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has.
-    ``margin`` is how many numbers may be read before the first one and after the last one."""
-
-    number: int
-    dtype: str
-    count: int
-    margin: int
-
-
-#: An argument of a launch: a buffer, or a number with its type.
-_Argument = _Pixels | tuple[str, int]
-
-
-def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
-    """What the instructions of a launch depend on, besides its kernel and its blocks. ``rows`` is the margin of
-    images, in rows."""
-    numbers: dict[Image[Any], int] = {}
-    found: list[_Argument] = []
-    for each in launch.arguments:
-        value, type = each.value, each.param.type
-        if isinstance(value, Image):
-            dtype, lanes = layout_of(value.pixel)
-            number = numbers.setdefault(value, len(numbers))
-            row = int(value.width) * lanes
-            found.append(_Pixels(number, dtype.str, row * int(value.height), row * rows))
-        else:
-            assert isinstance(type, t.Scalar)
-            found.append((type.dtype.str, 1 if isinstance(value, ScalarInput) else int(value)))
-    return tuple(found)
-
-
-class _Counts:
-    """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
-
-    def __init__(self, ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> None:
-        import numpy as np
-
-        from ...emulator.backend import EmulatorBackend
-
-        self.backend = EmulatorBackend(checks=False)
-        self.block = block
-        self.kernel = self.backend.load(ptx).kernel(entry)
-        memory: dict[int, Any] = {}
-        self.arguments: list[Any] = []
-        for each in arguments:
-            if isinstance(each, _Pixels):
-                if each.number not in memory:
-                    memory[each.number] = _buffer(self.backend, each)
-                first = memory[each.number].address + each.margin * np.dtype(each.dtype).itemsize
-                self.arguments.append(np.uint64(first))
-            else:
-                dtype, value = each
-                self.arguments.append(np.dtype(dtype).type(value))
-        #: By (columns, rows) of blocks: how often all of these blocks execute each basic block of each function.
-        self._sums: dict[tuple[int, int], Counter[tuple[PtxKernel, int]]] = {}
-
-    def regions(
-        self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
-    ) -> tuple[RegionFigures, ...]:
-        """The figures of the regions of ``node``, by the counts of the smaller node. ``pixels`` are those of a
-        thread."""
-        found: list[RegionFigures] = []
-        (columns, rows), (few_columns, few_rows) = _parts(node, options, pixels), _parts(small, options, pixels)
-        for row, few_row in zip(rows, few_rows, strict=True):
-            for column, few_column in zip(columns, few_columns, strict=True):
-                run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
-                blocks = (column.stop - column.start) * (row.stop - row.start)
-                if run > 0 and blocks > 0:
-                    counted = self.between(few_column, few_row)
-                    opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
-                    found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
-        return tuple(found)
-
-    def between(self, column: _Part, row: _Part) -> Counter[str]:
-        """How often the blocks of a column and a row execute each opcode."""
-        found: Counter[str] = Counter()
-        for (function, number), count in self._executed(column, row).items():
-            for instr in function.blocks[number].instrs:
-                if not instr.is_directive:
-                    found[instr.form.text.partition(".")[0]] += count
-        return found
-
-    def in_loops(self, small: Node[Any], options: Options, warps: int, pixels: int) -> tuple[float, float]:
-        """The instructions of loops that a warp of the body enters, and how many of them it executes. Without a body,
-        none."""
-        columns, rows = _parts(small, options, pixels)
-        parts = [part for part in columns if not part.name], [part for part in rows if not part.name]
-        if not all(part and part[0].stop > part[0].start for part in parts):
-            return 0.0, 0.0
-        (column,), (row,) = parts
-        run = (column.stop - column.start) * (row.stop - row.start) * warps
-        counts = self._executed(column, row)
-        written = executed = 0.0
-        for function in {function for function, _ in counts}:
-            for number in _in_loops(function):
-                if count := counts.get((function, number), 0):
-                    size = sum(not instr.is_directive for instr in function.blocks[number].instrs)
-                    written += size
-                    executed += size * count / run
-        return written, executed
-
-    def _executed(self, column: _Part, row: _Part) -> Counter[tuple[PtxKernel, int]]:
-        """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
-        whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
-        above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
-        return Counter({key: whole[key] - left[key] - above[key] + corner[key] for key in whole})
-
-    def _sum(self, columns: int, rows: int) -> Counter[tuple[PtxKernel, int]]:
-        if columns == 0 or rows == 0:
-            return Counter()
-        if (columns, rows) not in self._sums:
-            self.backend.reset()
-            self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
-            self._sums[columns, rows] = Counter(
-                {
-                    (function, number): warps
-                    for function, executions in self.backend.counts.executions.items()
-                    for number, (warps, _) in executions.blocks.items()
-                }
-            )
-        return self._sums[columns, rows]
-
-
-def _in_loops(function: PtxKernel) -> set[int]:
-    """The numbers of the basic blocks between a label and a branch back to it."""
-    places = {block.label.text: number for number, block in enumerate(function.blocks) if block.label is not None}
-    found: set[int] = set()
-    for number, block in enumerate(function.blocks):
-        branch = block.terminator
-        for word in branch.text.replace(";", " ").replace(",", " ").split() if branch is not None else ():
-            if word in places:
-                found.update(range(places[word], number + 1))
-    return found
-
-
-def _buffer(backend: Any, pixels: _Pixels) -> Any:
-    """A buffer with random pixels and its margins: from 0 to 1, or from 0 to 100 for integers."""
-    import numpy as np
-
-    dtype = np.dtype(pixels.dtype)
-    random = np.random.default_rng(0)
-    count = pixels.count + 2 * pixels.margin
-    values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
-    buffer = backend.allocate(count * dtype.itemsize)
-    backend.write(buffer, values.astype(dtype))
-    return buffer
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Columns or rows of blocks at the same edges: from ``start`` to ``stop``, without ``stop``."""
-
-    name: str
-    start: int
-    stop: int
-
-
-def _parts(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[_Part], list[_Part]]:
-    x, y = axes_of(node, options, rows)
-    return _parts_of_axis(x), _parts_of_axis(y)
-
-
-def _parts_of_axis(axis: Axis) -> list[_Part]:
-    blocks = -(-int(axis.size) // axis.block)
-    if not axis.is_split():
-        return [_Part(axis.both.name, 0, blocks)]
-    low = min(blocks, int(axis.low_blocks())) if axis.low_end is not None else 0
-    high = min(blocks, int(axis.high_block())) if axis.high_start is not None else blocks
-    return [_Part(axis.low.name, 0, low), _Part("", low, high), _Part(axis.high.name, high, blocks)]
 
 
 # --- a smaller image with the same regions ------------------------------------------------------------------------
@@ -627,7 +440,7 @@ def _parts_of_axis(axis: Axis) -> list[_Part]:
 def shrunk(node: Node[Any], options: Options, rows: int = 1) -> Node[Any]:
     """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
     at the edges stay the same. ``rows`` are the pixels of a thread."""
-    across, down = _parts(node, options, rows)
+    across, down = parts_of(node, options, rows)
     left_out = [_left_out(node, axis, parts) for axis, parts in ((0, across), (1, down))]
     tile = options.block[0], options.block[1] * rows
     while True:
@@ -663,7 +476,7 @@ def _without(node: Node[Any], removed: Sequence[int]) -> Node[Any] | None:
     return Node(node.operator, tuple(arguments), space, node.place)
 
 
-def _left_out(node: Node[Any], axis: int, parts: list[_Part]) -> int:
+def _left_out(node: Node[Any], axis: int, parts: list[Part]) -> int:
     """How many blocks along an axis can be left out, so that one with no checks remains."""
     middle = [part for part in parts if not part.name]
     if not middle:

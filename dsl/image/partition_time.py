@@ -39,8 +39,9 @@ class Times:
 
     ``clock``: cycles in a second. ``kernel`` and ``block``: seconds of a kernel of a CUDA graph besides everything
     else, and of the start of a block. ``slots``: issue slots of a scheduler for a machine instruction, by class
-    (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``access`` and ``narrow_access``: cycles of a
-    multiprocessor for an access of a warp to global memory, for pixels of at least 4 bytes and for narrower ones.
+    (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``special``: cycles of the unit for functions such as
+    square roots. ``access`` and ``narrow_access``: cycles of a multiprocessor for an access of a warp to global memory,
+    for pixels of at least 4 bytes and for narrower ones.
 
     ``copy``: bytes per second of a copy, and ``cache``: those of images in the cache. With one pixel for each thread, a
     pixel from memory takes at least ``lone_pixel`` seconds, and longer by the share ``tests_first`` if tests come
@@ -55,27 +56,28 @@ class Times:
     """
 
     clock: float = 1.98e9
-    kernel: float = 8.998e-07
+    kernel: float = 9.353e-07
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
-        default_factory=lambda: {"wide": 4.03, "integer": 1.07, "fp32": 1.38, "special": 8.0, "conversion": 2.0}
+        default_factory=lambda: {"wide": 4.12, "integer": 1.11, "fp32": 1.35, "conversion": 2.0}
     )
-    other_slots: float = 1.021
-    access: float = 1.344
-    narrow_access: float = 1.499
+    special: float = 8.0
+    other_slots: float = 0.8308
+    access: float = 1.347
+    narrow_access: float = 1.503
     copy: float = 4.0e12
-    cache: float = 4649000000000.0
-    lone_pixel: float = 3.86e-12
+    cache: float = 4.581e12
+    lone_pixel: float = 3.845e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.975
-    waiting: float = 0.2094
-    fetch: float = 15.73
-    fetched: float = 1184.0
-    regions: float = 9.126e-08
-    edge: float = 1.345
-    overlap: float = 6.919
+    latency: float = 1.755
+    waiting: float = 0.1829
+    fetch: float = 15.68
+    fetched: float = 1185.0
+    regions: float = 9.29e-08
+    edge: float = 1.463
+    overlap: float = 6.441
 
 
 H200_TIMES = Times()
@@ -118,6 +120,7 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     warps = ceil(work.blocks / MULTIPROCESSORS) * work.warps
     slots = sum(count * times.slots.get(kind, times.other_slots) for kind, count in work.kinds.items()) * work.more
     accesses = work.kinds.get("load_global", 0.0) + work.kinds.get("store_global", 0.0)
+    special = ceil(warps / SCHEDULERS) * work.kinds.get("special", 0.0) * times.special * work.more / times.clock
     issue = ceil(warps / SCHEDULERS) * slots / times.clock
     loads = warps * accesses * (times.access if work.pixel_bytes >= 4 else times.narrow_access) / times.clock
     from_memory = min(max((work.moved - times.cached) / (times.not_cached - times.cached), 0.0), 1.0)
@@ -136,7 +139,7 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
     if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS:
         last += times.regions
-    return times.kernel + last + _norm(times.overlap, work.blocks * times.block, issue, loads, memory, before)
+    return times.kernel + last + _norm(times.overlap, work.blocks * times.block, issue, special, loads, memory, before)
 
 
 def _norm(power: float, *values: float) -> float:
