@@ -70,8 +70,8 @@ def with_regions(group: Group, options: Options) -> Iterator[Group]:
     for block in BLOCKS:
         # A block that is one warp wide has no other warps along x.
         kinds: tuple[Regions, ...] = ("isp", "isp_warp") if block[0] > WARP else ("isp",)
-        rows_too: tuple[Regions, ...] = ("isp_rows",) if block in BLOCKS_OF_ROWS else ()
-        for regions in (*kinds, *rows_too):
+        of_rows: tuple[Regions, ...] = ("isp_rows",) if block in BLOCKS_OF_ROWS else ()
+        for regions in (*kinds, *of_rows):
             rows = ROWS if regions == "isp_rows" else 1
             made = Group(group.graph, group.nodes, block=block, pixels=(1, rows), regions=regions)
             if not list(made.problems(options)) and checks_edges(group.nodes[0], replace(options, block=block), rows):
