@@ -35,7 +35,7 @@ from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import MOST_WARPS, Figures, gain, is_better, preferred_warps
+from ..cost import MOST_WARPS, RESOLUTION, Figures, gain, is_better, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
@@ -271,11 +271,15 @@ class VersionSearch:
         return best, "" if best is not None else reason
 
     def _faster(self, name: str, best: Candidate | None, other: Candidate | None) -> Candidate | None:
-        """The version that is expected to be faster if both hoist loads."""
-        if best is None or other is None:
+        """The better one of two versions that hoist loads: the one with the smaller product of the cycles of a warp and
+        of its issue slots, since more overlap with more instructions may be slower; the first one if both are equal."""
+        if best is None or other is None or self._judge is None:
             return best or other
-        reason, _, _ = self._judged(name, best.kernel, other.kernel, hoists=True)
-        return best if reason else other
+        base = self._module.kernel(name)
+        first, second = (
+            self._judge.figures(module_of(self._module, [base], {name: each.kernel}))[name] for each in (best, other)
+        )
+        return other if second.cycles * second.weight < first.cycles * first.weight * (1 - RESOLUTION) else best
 
     def _inside_by(
         self, name: str, disjoint: tuple[Candidate, ...], passes: Sequence[Pass]
