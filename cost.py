@@ -30,8 +30,8 @@ __all__ = [
     "gain",
     "is_better",
     "loop_weight",
-    "loops_get_slower",
     "preferred_warps",
+    "slower_loops",
     "too_small",
     "worse",
 ]
@@ -100,6 +100,7 @@ class Figures:
     sm: int = FITTED_SM
     exposed: float | None = None
     looped: float | None = None
+    quickest: float | None = None
 
     def cycles_among(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
@@ -166,17 +167,20 @@ def worse(before: Figures, after: Figures) -> str:
     if after.spills > before.spills:
         more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
         return f"{after.spills - before.spills} more {more}"
-    if loops_get_slower(before, after):
-        return f"{after.looped:.0f} cycles of one warp in loops instead of {before.looped:.0f}"
-    return next((term.change for term in _terms(before, after) if term.is_worse), "")
+    return slower_loops(before, after) or next((term.change for term in _terms(before, after) if term.is_worse), "")
 
 
-def loops_get_slower(before: Figures, after: Figures) -> bool:
-    """Whether a warp needs more cycles in loops, as far as that is known. How often they run is not known, so a gain
-    before and behind them may be smaller."""
-    if before.looped is None or after.looped is None:
-        return False
-    return _is_less(before.looped, after.looped, RESOLUTION)
+def slower_loops(before: Figures, after: Figures) -> str:
+    """In words, that a warp needs more cycles in loops, if all of their blocks are executed or only those of the
+    shortest ways; empty if it does not, or if that is not known. How often loops run is not known, so a gain before and
+    behind them may be smaller."""
+    for old, new, where in (
+        (before.looped, after.looped, "in loops"),
+        (before.quickest, after.quickest, "on the shortest ways through loops"),
+    ):
+        if old is not None and new is not None and _is_less(old, new, RESOLUTION):
+            return f"{new:.0f} cycles of one warp {where} instead of {old:.0f}"
+    return ""
 
 
 def is_better(before: Figures, after: Figures) -> bool:
@@ -208,7 +212,7 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    if not _waits_less(before, after) or loops_get_slower(before, after):
+    if not _waits_less(before, after) or slower_loops(before, after):
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):

@@ -89,6 +89,7 @@ class KernelCode:
     cycles: float
     exposed: float
     looped: float
+    quickest: float
     calls: tuple[str, ...]
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
@@ -292,6 +293,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         cycles=counts.cycles,
         exposed=counts.exposed,
         looped=counts.looped,
+        quickest=counts.quickest,
         calls=tuple(sorted(set(functions) - {name})),
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds
-from .warp_schedule import by_block, exposed, looped
+from .warp_schedule import by_block, exposed, looped, quickest
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -61,7 +61,8 @@ class MachineCounts:
 
     `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
     `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone,
-    `exposed` is the latency of global loads that it waits for, and `looped` are its cycles in loops (`warp_schedule`).
+    `exposed` is the latency of global loads that it waits for, `looped` are its cycles in loops, and
+    `quickest` those on the shortest ways through them (`warp_schedule`).
     """
 
     instructions: int
@@ -71,6 +72,7 @@ class MachineCounts:
     cycles: float
     exposed: float
     looped: float
+    quickest: float
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -92,8 +94,9 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
     inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
+    least = quickest(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted = tuple(dict(sorted(each.items())) for each in by_depth)
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside, least)
 
 
 @dataclass(slots=True)

@@ -318,6 +318,10 @@ def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
     assert worse(before, slower) == "4008 cycles of one warp in loops instead of 4000"
     assert preferred_warps(before, after) and preferred_warps(before, slower) == 0
     assert is_better(before, replace(slower, looped=None))
+    # An iteration may execute few of the blocks of its loop.
+    quick, slow = replace(before, quickest=400.0), replace(after, quickest=401.0)
+    assert worse(quick, slow) == "401 cycles of one warp on the shortest ways through loops instead of 400"
+    assert is_better(quick, replace(slow, quickest=400.0))
 
 
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
