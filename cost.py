@@ -12,7 +12,7 @@ no kernel is better than itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "DEEPEST",
@@ -212,7 +212,8 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    if not _waits_less(before, after) or slower_loops(before, after):
+    # Loads that are executed early make the shortest ways through loops longer.
+    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None), after):
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):

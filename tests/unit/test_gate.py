@@ -322,6 +322,7 @@ def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
     quick, slow = replace(before, quickest=400.0), replace(after, quickest=401.0)
     assert worse(quick, slow) == "401 cycles of one warp on the shortest ways through loops instead of 400"
     assert is_better(quick, replace(slow, quickest=400.0))
+    assert preferred_warps(quick, slow)
 
 
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
