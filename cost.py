@@ -12,24 +12,26 @@ no kernel is better than itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = [
     "DEEPEST",
     "FITTED_SM",
+    "HOIST_WARPS",
     "LEAST_GAIN",
     "LEAST_PREFERENCE",
     "MOST_WARPS",
     "RESERVE",
     "RESERVE_TO_HOIST",
+    "RESOLUTION",
     "SCHEDULERS",
     "TRIPS",
     "Figures",
     "gain",
     "is_better",
     "loop_weight",
-    "loops_get_slower",
     "preferred_warps",
+    "slower_loops",
     "too_small",
     "worse",
 ]
@@ -56,6 +58,11 @@ LEAST_PREFERENCE = 0.005
 RESERVE = 2.0
 #: The least ratio at which loads are executed early although they may not be needed.
 RESERVE_TO_HOIST = 4.0
+
+#: Loads are executed early for launches with at most so many warps per scheduler, unless any number is preferred. The
+#: further loads of all warps share the first-level cache, which the figures do not contain: barneshut with 6 warps was
+#: 0.977, although its latencies are 7 times the work of these warps.
+HOIST_WARPS = 4
 
 #: The most warps that a scheduler can have.
 MOST_WARPS = 16
@@ -93,6 +100,7 @@ class Figures:
     sm: int = FITTED_SM
     exposed: float | None = None
     looped: float | None = None
+    quickest: float | None = None
 
     def cycles_among(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
@@ -159,17 +167,20 @@ def worse(before: Figures, after: Figures) -> str:
     if after.spills > before.spills:
         more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
         return f"{after.spills - before.spills} more {more}"
-    if loops_get_slower(before, after):
-        return f"{after.looped:.0f} cycles of one warp in loops instead of {before.looped:.0f}"
-    return next((term.change for term in _terms(before, after) if term.is_worse), "")
+    return slower_loops(before, after) or next((term.change for term in _terms(before, after) if term.is_worse), "")
 
 
-def loops_get_slower(before: Figures, after: Figures) -> bool:
-    """Whether a warp needs more cycles in loops, as far as that is known. How often they run is not known, so a gain
-    before and behind them may be smaller."""
-    if before.looped is None or after.looped is None:
-        return False
-    return _is_less(before.looped, after.looped, RESOLUTION)
+def slower_loops(before: Figures, after: Figures) -> str:
+    """In words, that a warp needs more cycles in loops, if all of their blocks are executed or only those of the
+    shortest ways; empty if it does not, or if that is not known. How often loops run is not known, so a gain before and
+    behind them may be smaller."""
+    for old, new, where in (
+        (before.looped, after.looped, "in loops"),
+        (before.quickest, after.quickest, "on the shortest ways through loops"),
+    ):
+        if old is not None and new is not None and _is_less(old, new, RESOLUTION):
+            return f"{new:.0f} cycles of one warp {where} instead of {old:.0f}"
+    return ""
 
 
 def is_better(before: Figures, after: Figures) -> bool:
@@ -201,12 +212,13 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    if not _waits_less(before, after) or loops_get_slower(before, after):
+    # Loads that are executed early make the shortest ways through loops longer.
+    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None), after):
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
         warps += 1
-    return None if warps == MOST_WARPS else warps
+    return None if warps == MOST_WARPS else min(warps, HOIST_WARPS)
 
 
 def _waits_less(before: Figures, after: Figures) -> bool:

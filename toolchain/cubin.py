@@ -90,6 +90,7 @@ class KernelCode:
     cycles: float
     exposed: float
     looped: float
+    quickest: float
     calls: tuple[str, ...]
     called: tuple[Mapping[str, int], ...] = ()
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
@@ -296,6 +297,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         cycles=counts.cycles,
         exposed=counts.exposed,
         looped=counts.looped,
+        quickest=counts.quickest,
         calls=tuple(sorted(set(functions) - {name})),
         called=counts.called,
         attributes=dict(_kernel_attributes(image, symbol)),

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds
-from .warp_schedule import by_block, exposed, looped
+from .warp_schedule import by_block, exposed, looped, quickest
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -62,7 +62,8 @@ class MachineCounts:
     `called` counts those of them that only a call reaches, such as the rare cases of divisions. `loops` is the number
     of loops, including nested ones, `unknown` that of instructions without a name in `machine_ops`, `instructions` that
     of all instructions without padding. `cycles` are those of one warp alone, `exposed` is the latency of global loads
-    that it waits for, and `looped` are its cycles in loops (`warp_schedule`).
+    that it waits for, `looped` are its cycles in loops, and `quickest` those on the shortest ways through them
+    (`warp_schedule`).
     """
 
     instructions: int
@@ -72,6 +73,7 @@ class MachineCounts:
     cycles: float
     exposed: float
     looped: float
+    quickest: float
     called: tuple[Mapping[str, int], ...]
 
 
@@ -99,8 +101,9 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
     inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
+    least = quickest(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted, in_calls = (tuple(dict(sorted(each.items())) for each in sums) for sums in (by_depth, called))
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside, in_calls)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside, least, in_calls)
 
 
 @dataclass(slots=True)

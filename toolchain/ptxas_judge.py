@@ -195,6 +195,7 @@ def figures_of(code: KernelCode) -> Figures:
         cycles=code.cycles,
         exposed=code.exposed,
         looped=code.looped,
+        quickest=code.quickest,
         sm=code.sm,
     )
 

@@ -17,7 +17,8 @@ load. So the cycles are not a prediction. They are for the comparison of version
 
 The instructions are fetched in lines of 128 bytes, 8 instructions. If a branch back to the head of a loop finds only
 one or two of them in the line of the head, the warp waits for the next line: one cycle if the head is the seventh
-instruction of its line, two if it is the eighth, in every iteration. `looped` has these cycles.
+instruction of its line, two if it is the eighth, in every iteration. `looped` has these cycles. `quickest` has them as
+well, and counts of each loop only the blocks of the shortest way through it: an iteration may execute few of them.
 
 The *exposed* latency is by how much the cycles grow if global memory is twice as slow. It is the part of the latencies
 of global loads that the warp waits for, so it counts the loads that nothing overlaps.
@@ -32,13 +33,14 @@ fields); Luo et al., *Benchmarking and Dissecting the Nvidia Hopper GPU Architec
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
 
-__all__ = ["alone", "by_block", "exposed", "looped"]
+__all__ = ["alone", "by_block", "exposed", "looped", "quickest"]
 
 #: The latency until operands have been read, in cycles.
 READ = 20
@@ -91,13 +93,52 @@ def looped(
     >>> looped([5, 96], [(0, 5), (5, 8)], [[1], [1]], [0, 1]), looped([7, 32], [(0, 7), (7, 8)], [[1], [1]], [0, 1])
     (96.0, 48.0)
     """
-    heads = {to for block, after in enumerate(successors) for to in after if to <= block and depth[to]}
-    waits = 0.0
-    for head in heads:
-        place = blocks[head][0]
-        start = max((each for each in starts if each <= place), default=0)
-        waits += max(_HIDING - (_LINE - (place - start) % _LINE), 0) * loop_weight(depth[head])
-    return waits + sum(each for each, inside in zip(cycles, depth, strict=True) if inside)
+    inside = sum(each for each, around in zip(cycles, depth, strict=True) if around)
+    heads = _heads(successors, depth)
+    return inside + sum(_fetch(blocks[head][0], starts) * loop_weight(depth[head]) for head in heads)
+
+
+def quickest(
+    cycles: Sequence[float],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+    starts: Sequence[int] = (0,),
+) -> float:
+    """The cycles of one warp in loops if each iteration takes the shortest way from the head back to it. The arguments
+    are those of `looped`.
+
+    >>> quickest([5, 16, 800, 8], [(0, 1), (1, 3), (3, 99), (99, 101)], [[1], [2, 3], [3], [1]], [0, 1, 1, 1])
+    24.0
+    """
+    single = [each / loop_weight(around) for each, around in zip(cycles, depth, strict=True)]
+    total = 0.0
+    for head in _heads(successors, depth):
+        least: dict[int, float] = {}
+        waiting = [(single[head], head)]
+        while waiting:
+            so_far, block = heapq.heappop(waiting)
+            if block in least:
+                continue
+            least[block] = so_far
+            inner = [each for each in successors[block] if each not in least and depth[each] >= depth[head]]
+            for after in inner:
+                heapq.heappush(waiting, (so_far + single[after], after))
+        ends = [so_far for block, so_far in least.items() if head in successors[block]]
+        if ends:  # otherwise it is a branch back in a function that is called in a loop
+            total += (min(ends) + _fetch(blocks[head][0], starts)) * loop_weight(depth[head])
+    return total
+
+
+def _heads(successors: Sequence[Sequence[int]], depth: Sequence[int]) -> list[int]:
+    """The first blocks of loops, to which a later block branches back."""
+    return sorted({to for block, after in enumerate(successors) for to in after if to <= block and depth[to]})
+
+
+def _fetch(place: int, starts: Sequence[int]) -> int:
+    """The cycles for which a branch to an instruction waits for the next line."""
+    start = max((each for each in starts if each <= place), default=0)
+    return max(_HIDING - (_LINE - (place - start) % _LINE), 0)
 
 
 def by_block(

@@ -3,8 +3,7 @@
 1. *Disjoint*: the passes run over each kernel as it was given, under the promise that no two pointer parameters point
    into the same buffer. A result that the gate finds better than the kernel without promises becomes a version. It
    requires conditions for the pairs of parameters that its rewrites need (`pairs`, `disjointness`).
-2. *Inside*: the passes run again, and may also hoist loads whose range the launch compares with the buffer. They run
-   twice, with and without code motion behind the hoisting; the result that is expected to be faster counts. A result
+2. *Inside*: the passes run again, and may also hoist loads whose range the launch compares with the buffer. A result
    that is expected to be faster than the version before, or than the kernel, in launches with few warps per scheduler
    becomes a version in front of it (`cost.preferred_warps`; without figures of the machine code, `cost.is_better`). It
    also requires that the ranges of the hoisted loads are inside (`inside`).
@@ -71,10 +70,6 @@ HOISTING = "ssrqp:paper=true"
 #: instructions to overlap the latencies of its loads, and many warps hide latencies without it. Without figures of the
 #: machine code, the version is preferred in all of these launches, and only in these.
 FEW_WARPS = 4
-
-#: The passes of a level that run behind those that hoist loads in a second attempt. There is no code motion among them,
-#: since what it moves may delay the hoisted loads.
-_AFTER_HOISTING = frozenset(["vectormerge", "readonly", "deadstores", "copyprop", "dce", "emptyblocks"])
 
 #: How often the passes run with fewer clamped indices, until all loads with one have risen.
 _MOST_TRIALS_OF_CLAMPS = 3
@@ -151,11 +146,7 @@ class VersionSearch:
         self._transform = transform
         self._judge = judge
         self._optimize = optimize
-        every = list(transform.passes)
-        fewer = [each for each in every if each.name in _AFTER_HOISTING]
-        #: The lists of passes that hoist loads. Without a judge, nothing chooses between their results.
-        lists = (every, fewer) if judge is not None and len(fewer) < len(every) else (every,)
-        self._hoisting = [[*hoisting, *each] for each in lists]
+        self._hoisting = hoisting
 
     def find(self) -> dict[str, Versioned]:
         """The outcome for each of the entries, by name."""
@@ -258,52 +249,31 @@ class VersionSearch:
     def _inside(self, name: str, disjoint: tuple[Candidate, ...]) -> tuple[Candidate | None, str]:
         """The version with hoisted loads, or the reason why there is none. ``disjoint``: the version that it extends,
         for disjoint or aligned buffers."""
-        if len(self._given[name].blocks) < 2:
-            return None, "unchanged"
-        best, reason, is_first = None, "same", True
-        for passes in self._hoisting:
-            candidate, why, has_assumed = self._inside_by(name, disjoint, passes)
-            reason = why if is_first else reason
-            best = self._faster(name, best, candidate)
-            is_first = False
-            if not has_assumed:
-                break
-        return best, "" if best is not None else reason
-
-    def _faster(self, name: str, best: Candidate | None, other: Candidate | None) -> Candidate | None:
-        """The version that is expected to be faster if both hoist loads."""
-        if best is None or other is None:
-            return best or other
-        reason, _, _ = self._judged(name, best.kernel, other.kernel, hoists=True)
-        return best if reason else other
-
-    def _inside_by(
-        self, name: str, disjoint: tuple[Candidate, ...], passes: Sequence[Pass]
-    ) -> tuple[Candidate | None, str, bool]:
-        """The version with loads that ``passes`` hoist, or the reason why there is none; whether they hoist any."""
         base, given = self._module.kernel(name), self._given[name]
+        if len(given.blocks) < 2:
+            return None, "unchanged"
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
         assumed = Assumptions()
         aligned = disjoint[0].aligned if disjoint else frozenset[tuple[str, str, int]]()
         promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned)
-        kernel = self._optimized([name], promise, passes)[name]
+        kernel = self._optimized([name], promise, [*self._hoisting, *self._transform.passes])[name]
         if assumed.is_empty:
-            return None, "same", False
+            return None, "same"
         before = disjoint[0].kernel if disjoint else base
         reason, gained, warps = self._judged(name, before, kernel, hoists=True)
         if reason:
-            return None, reason, True
+            return None, reason
         inside = inside_buffers(self._module, kernel, [given, base, before], assumed)
         if not inside:
-            return None, "same", True
+            return None, "same"
         if not are_readable(expression for each in inside for expression in expressions_of(each)):
-            return None, "too-long", True
+            return None, "too-long"
         alternatives = disjoint[0].requires if disjoint else {"": ()}
         requires = {
             f"{what}{', ' if what else ''}loads inside buffers": (*conditions, *inside)
             for what, conditions in alternatives.items()
         }
-        return Candidate(kernel, requires, pairs, gained, _up_to(warps)), "", True
+        return Candidate(kernel, requires, pairs, gained, _up_to(warps)), ""
 
     def _clamped(self, name: str, lower: tuple[Candidate, ...], fastest: tuple[Candidate, ...]) -> Candidate | None:
         """The version with clamped indices, or ``None``. ``lower``: the version that it extends, for disjoint or
@@ -313,45 +283,26 @@ class VersionSearch:
         if len(given.blocks) < 2:
             return None
         before = fastest[0].kernel if fastest else base
-        first = clamp_indices(self._module, given, loads_at_home(before, given))
-        best: Candidate | None = None
-        for passes in self._hoisting if first is not None else ():
-            candidate, has_assumed = self._clamped_by(name, first, lower, before, passes)
-            best = self._faster(name, best, candidate)
-            if not has_assumed:
-                break
-        return best
-
-    def _clamped_by(
-        self,
-        name: str,
-        trial: Clamped | None,
-        lower: tuple[Candidate, ...],
-        before: Kernel,
-        passes: Sequence[Pass],
-    ) -> tuple[Candidate | None, bool]:
-        """The version with clamped indices that ``passes`` make of a kernel with clamps, and whether they hoist loads
-        with clamps."""
-        base, given = self._module.kernel(name), self._given[name]
         pairs = lower[0].pairs if lower else frozenset[Pair]()
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
+        trial = clamp_indices(self._module, given, loads_at_home(before, given))
         for _ in range(_MOST_TRIALS_OF_CLAMPS):
             if trial is None:
-                return None, True
+                return None
             assumed = Assumptions()
             promise = replace(promise_of(name, pairs), inside=assumed, aligned=aligned, limits=trial.limits)
-            kernel = self._optimized_copies([trial.kernel.clone()], promise, passes)[name]
+            kernel = self._optimized_copies([trial.kernel], promise, [*self._hoisting, *self._transform.passes])[name]
             if not assumed.limits:
-                return None, False
+                return None
             risen = trial.positions - loads_at_home(kernel, given)
             if risen == trial.positions:
                 homes = [given, base, *(each.kernel for each in lower)]
                 inside = inside_buffers(self._module, kernel, homes, assumed, trial.limits)
                 conditions = (*limit_conditions(trial.limits), *inside)
-                return self._judged_clamped(name, kernel, conditions, trial, lower, before), True
+                return self._judged_clamped(name, kernel, conditions, trial, lower, before)
             # Clamps of loads that stay where they are cost instructions for nothing.
             trial = clamp_indices(self._module, given, risen) if risen else None
-        return None, True
+        return None
 
     def _judged_clamped(
         self,

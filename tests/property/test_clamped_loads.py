@@ -25,7 +25,7 @@ from random_gathers import THREADS, GatherLaunch, gather_launch, random_gather
 SHARE = 10
 FIXED = 60
 LAUNCHES = 6
-#: The passes behind those that hoist loads: both lists of `versions.search`.
+#: The passes behind those that hoist loads, with and without code motion.
 PASSES = ("O3", "vectormerge,readonly,deadstores,copyprop,dce,emptyblocks")
 
 

@@ -39,7 +39,7 @@ from suite_programs import compiled
 SHARE = 10
 FIXED = 60
 LAUNCHES = 5
-#: The passes behind those that hoist loads: both lists of `versions.search`.
+#: The passes behind those that hoist loads, with and without code motion.
 PASSES = ("O3", "vectormerge,readonly,deadstores,copyprop,dce,emptyblocks")
 #: Programs of the suites that take a second or so.
 QUICK = ("rodinia/gaussian", "rodinia/pathfinder", "parboil/histo")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from ptxmotion.cost import RESERVE_TO_HOIST, TRIPS, Figures, is_better, preferred_warps, too_small, worse
+from ptxmotion.cost import HOIST_WARPS, RESERVE_TO_HOIST, TRIPS, Figures, is_better, preferred_warps, too_small, worse
 from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.judges import Assembled, judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
@@ -318,12 +318,19 @@ def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
     assert worse(before, slower) == "4008 cycles of one warp in loops instead of 4000"
     assert preferred_warps(before, after) and preferred_warps(before, slower) == 0
     assert is_better(before, replace(slower, looped=None))
+    # An iteration may execute few of the blocks of its loop.
+    quick, slow = replace(before, quickest=400.0), replace(after, quickest=401.0)
+    assert worse(quick, slow) == "401 cycles of one warp on the shortest ways through loops instead of 400"
+    assert is_better(quick, replace(slow, quickest=400.0))
+    assert preferred_warps(quick, slow)
 
 
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
     before = replace(SAME, warps=64, weight=100.0, cycles=2000.0)
     hoisted = replace(before, code="b", weight=105.0, cycles=1000.0)
-    assert preferred_warps(before, hoisted) == 2000 / 100 / RESERVE_TO_HOIST
+    few = replace(before, cycles=1200.0)
+    assert preferred_warps(few, replace(hoisted, cycles=600.0)) == 1200 / 100 / RESERVE_TO_HOIST < HOIST_WARPS
+    assert preferred_warps(before, hoisted) == HOIST_WARPS
     assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, cycles=9e5)) is None
     assert preferred_warps(before, replace(hoisted, cycles=1995.0)) == 0
     assert preferred_warps(before, replace(hoisted, spills=1)) == 0
@@ -332,7 +339,7 @@ def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of
     assert preferred_warps(replace(before, exposed=960.0), replace(hoisted, exposed=480.0))
     assert preferred_warps(replace(before, exposed=480.0), replace(hoisted, exposed=480.0)) == 0
     # Where fewer warps fit than before, it is not for launches in which all of them would be resident.
-    assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, warps=24)) == 6
+    assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, warps=12)) == 3
 
 
 def static(text: str, passes: str) -> tuple[Module, Remarks]:
