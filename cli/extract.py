@@ -28,6 +28,9 @@ examples:
 _KINDS = ("ptx", "cubin", "lto")
 _SUFFIXES = {"ptx": ".ptx", "cubin": ".cubin", "lto": ".ltoir"}
 
+#: The name of a version of a kernel (`versions/entries.py`).
+_VERSION = re.compile(r"(?P<kernel>.+)__ptxmotion_(?P<number>\d+)(?:_[0-9a-f]+)*")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `extract`."""
@@ -129,9 +132,15 @@ def _entries(ptx: str) -> list[str]:
 
 
 def _source_name(name: str) -> str:
+    """The name of a kernel in the source, and the number of the version that a contract has added.
+
+    >>> _source_name("_Z4axpyPfi__ptxmotion_2_080c8d41a792a95e")
+    'axpy(float*, int) (version 2)'
+    """
     from ..toolchain.demangle import demangled
 
-    return demangled(name)
+    match = _VERSION.fullmatch(name)
+    return demangled(name) if match is None else f"{demangled(match['kernel'])} (version {match['number']})"
 
 
 def _refuse_equal_names(found: list[Listed], output: str | None) -> None:

@@ -317,7 +317,10 @@ def add(*terms: Expression | int) -> Expression:
     >>> str(add(argument(0), 4, argument(0), -6))
     '2 * arg0 - 2'
     """
-    return _sum_of(_linear([(_node(term), 1) for term in terms]))
+    nodes = [_node(term) for term in terms]
+    if len(nodes) == 2 and isinstance(nodes[0], Number) and isinstance(nodes[1], Number):
+        return Number(nodes[0].value + nodes[1].value)
+    return _sum_of(_linear([(node, 1) for node in nodes]))
 
 
 def subtract(left: Expression | int, right: Expression | int) -> Expression:

@@ -146,7 +146,7 @@ class Place:
             return None
         self._depth += 1
         try:
-            total = number(0)
+            total: Span | None = None
             for monomial, factor in form:
                 part = number(factor)
                 for atom in monomial:
@@ -154,8 +154,8 @@ class Place:
                     if span is None:
                         return None
                     part = product(part, span)
-                total = sum_of(total, part)
-            return total
+                total = part if total is None else sum_of(total, part)
+            return number(0) if total is None else total
         finally:
             self._depth -= 1
 

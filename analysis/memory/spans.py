@@ -36,7 +36,7 @@ class Span:
     @property
     def is_exact(self) -> bool:
         """Whether it is one integer, the same in all threads."""
-        return self.low == self.high
+        return self.low is self.high or self.low == self.high
 
     @property
     def is_constant(self) -> bool:
