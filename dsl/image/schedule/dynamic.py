@@ -82,7 +82,7 @@ class Chooser:
         groups = [members.with_(members.read_by_windows, shape) for shape in tried if shape.kind == "lanes"]
         #: By columns of a lane: whether there is a kernel.
         legal: dict[int, bool] = {}
-        for group in groups:
+        for group in groups if members.can_be_kept else ():
             columns = group.pixels[0]
             if columns not in legal:
                 legal[columns] = next(iter(group.problems(self.options)), None) is None

@@ -21,6 +21,7 @@ from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, has_large
 from ..lowered import Options
 from ..lowering import checks_of
 from ..operators import Access, Image, Node
+from ..tiling.lane_layout import can_be_shuffled
 from ..tiling.padding import Reads
 from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
@@ -120,10 +121,17 @@ class Members:
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
         if group.kind == "lanes":
-            return not self._lane_problem(group)
+            return self.can_be_kept and not self._lane_problem(group)
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
         return is_small and self.shared_bytes(group) <= SHARED_BYTES
+
+    @cached_property
+    def can_be_kept(self) -> bool:
+        """Whether lanes keep all inputs. Otherwise tiles of lanes are not worth it: nothing is loaded ahead."""
+        inside = set(self.nodes)
+        images = (access.image for node in self.nodes for access in node.accesses if access.image not in inside)
+        return all(can_be_shuffled(image.pixel) for image in images)
 
     def _lane_problem(self, group: Group) -> str:
         key = group.tiled, group.pixels[0]
