@@ -159,6 +159,22 @@ def test_what_lanes_cannot_exchange() -> None:
     assert problems(graph, lanes(graph, (1, 4))) == ["lanes cannot exchange the pixels of four, which are float4"]
 
 
+def test_pixels_that_are_no_words() -> None:
+    """Loads and stores of neighbouring lanes would be far from each other."""
+
+    @local((3, 1))
+    def pair(src: Window[f32]) -> float4:
+        return float4(src[-1, 0], src[0, 0], src[1, 0], 0.0)
+
+    @pipeline
+    def vectors(src: Image[f32]) -> Image[float4]:
+        return pair(Accessor(src, Boundary.CLAMP))
+
+    graph = vectors.graph(64, 8)
+    assert problems(graph, lanes(graph, (1, 4))) == []
+    assert problems(graph, lanes(graph, (2, 4))) == ["2 pixels of pair, which are float4, are no word of memory"]
+
+
 def test_windows_that_are_too_wide() -> None:
     @local(Domain([(-20, 0), (0, 0), (20, 0)]))
     def wide(src: Window[i32]) -> i32:

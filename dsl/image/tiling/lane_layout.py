@@ -29,6 +29,9 @@ COLUMNS = (1, 2, 4)
 #: The most pixels that a lane may keep: a thread has 255 registers.
 MOST_KEPT = 220
 
+#: The most bytes of a word of memory.
+MOST_OF_WORD = 16
+
 #: Windows do not depend on options.
 _OPTIONS = Options()
 
@@ -176,6 +179,12 @@ class LaneLayout:
         for node in self.nodes:
             if node in self.tiled and not can_be_shuffled(node.pixel):
                 yield f"lanes cannot exchange the pixels of {node.name}, which are {node.pixel}"
+                return
+        inputs = [access.image for node in self.nodes for access in node.accesses if access.image not in self._inside]
+        for image in (*inputs, *self.stored):
+            # Each lane would load or store its columns one by one, far from those of its neighbours.
+            if columns > 1 and not (isinstance(image.pixel, t.Scalar) and columns * image.pixel.bytes <= MOST_OF_WORD):
+                yield f"{columns} pixels of {image.name}, which are {image.pixel}, are no word of memory"
                 return
         if self.width(columns) < 1:
             left, right = self.halo(columns)
