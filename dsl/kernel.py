@@ -19,7 +19,7 @@ from .errors import DslError, FunctionSource, source_from_text, source_of
 from .functions import DeviceFunction, GeneratedFunction, Param, Signature, signature_of
 from .language import type_from
 from .scope import Scope
-from .unit import RESERVED, Arithmetic, Unit, c_string
+from .unit import RESERVED, Arithmetic, TablesIn, Unit, c_string
 
 if TYPE_CHECKING:
     from ..ptx import Kernel as PtxKernel
@@ -80,6 +80,7 @@ class PythonKernel(Kernel[P]):
     """The result of `kernel`: a kernel that is a Python function."""
 
     arithmetic: Arithmetic = "nvcc"
+    tables: TablesIn = "constant"
 
     def __init__(
         self,
@@ -139,7 +140,7 @@ class PythonKernel(Kernel[P]):
     def _translated(self) -> tuple[str, str]:
         from .statements import translate
 
-        unit = Unit(translate, self.constants, self.name, self.arithmetic)
+        unit = Unit(translate, self.constants, self.name, self.arithmetic, self.tables)
         bounds = f"__launch_bounds__({', '.join(map(str, self.bounds))}) " if self.bounds else ""
         head = f'extern "C" __global__ void {bounds}{self.name}'
         lines = translate(self.source, self.scope, unit, self.signature, head)
@@ -172,9 +173,11 @@ class GeneratedKernel(PythonKernel[...]):
         names: Mapping[str, object],
         bounds: tuple[int, ...] = (),
         arithmetic: Arithmetic = "nvcc",
+        tables: TablesIn = "constant",
     ) -> None:
         Kernel.__init__(self, source.tree.name, None)
         self.arithmetic = arithmetic
+        self.tables = tables
         self.bounds = bounds
         self.constants = {}
         self.names = dict(names)
@@ -269,14 +272,16 @@ def kernel_from_text(
     max_threads: int = 0,
     file: str = "<kernel>",
     arithmetic: Arithmetic = "nvcc",
+    tables: TablesIn = "constant",
 ) -> GeneratedKernel:
     """A kernel from the text of its function, for programs that generate kernels.
 
     ``names`` holds everything that the text mentions, except Python's builtins. ``file`` is the name of the text in
-    messages. ``arithmetic`` is that of floats in the kernel and in all functions that it calls (`unit.Arithmetic`).
-    Raises `DslError`.
+    messages. ``arithmetic`` is that of floats in the kernel and in all functions that it calls (`unit.Arithmetic`), and
+    ``tables`` is the memory of tables of constants (`unit.TablesIn`). Raises `DslError`.
     """
-    return GeneratedKernel(source_from_text(text, file), names, (max_threads,) if max_threads else (), arithmetic)
+    bounds = (max_threads,) if max_threads else ()
+    return GeneratedKernel(source_from_text(text, file), names, bounds, arithmetic, tables)
 
 
 def device_from_text(

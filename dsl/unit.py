@@ -17,7 +17,7 @@ from .errors import FunctionSource
 from .functions import DeviceFunction, Signature, signature_of
 from .scope import Scope
 
-__all__ = ["RESERVED", "Arithmetic", "Line", "Translate", "Unit", "c_string"]
+__all__ = ["RESERVED", "Arithmetic", "Line", "TablesIn", "Translate", "Unit", "c_string"]
 
 #: Names that a C++ variable cannot have, or that would hide a name that the generated code uses.
 RESERVED = frozenset(
@@ -52,6 +52,10 @@ def c_string(text: str) -> str:
 #: operation rounds. The last two give the same bits wherever a function is inlined, with all flags of nvcc about `fma`.
 Arithmetic: TypeAlias = Literal["nvcc", "rounded", "contracted"]
 
+#: The memory of tables: constant memory, which is slow if lanes read different elements or a multiprocessor holds more
+#: than eight blocks; or global memory.
+TablesIn: TypeAlias = Literal["constant", "global"]
+
 #: Translates one function: its source, its scope, the unit, its signature, and the C++ text before its parameters.
 Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], list[Line]]"
 
@@ -59,7 +63,7 @@ Translate: TypeAlias = "Callable[[FunctionSource, Scope, Unit, Signature, str], 
 class Unit:
     """Collects what a kernel needs. ``translate`` translates a device function. ``constants`` replace captured names in
     every function of the unit. ``kernel`` is the name of the kernel; no device function gets it. ``arithmetic`` is that
-    of floats in all functions."""
+    of floats in all functions. ``tables`` is the memory of tables."""
 
     def __init__(
         self,
@@ -67,8 +71,10 @@ class Unit:
         constants: Mapping[str, object] | None = None,
         kernel: str = "",
         arithmetic: Arithmetic = "nvcc",
+        tables: TablesIn = "constant",
     ) -> None:
         self._translate = translate
+        self.tables: TablesIn = tables
         self.arithmetic: Arithmetic = arithmetic
         self.kernel = kernel
         self.constants = dict(constants or {})
@@ -134,7 +140,7 @@ class Unit:
         self._struct_lines += [Line(f"struct {struct.name} {{"), *body, Line("};"), Line("")]
 
     def use_table(self, name: str, type: t.Array, values: list[str]) -> str:
-        """The C++ name of a table in constant memory. Equal tables are defined once."""
+        """The C++ name of a table. Equal tables are defined once."""
         declarator = self.declared(type, "")
         key = (declarator, *values)
         if key not in self._tables:
@@ -143,7 +149,8 @@ class Unit:
             while chosen in taken:
                 chosen += "_"
             self._tables[key] = chosen
-            text = f"__constant__ const {self.declared(type, chosen)} = {{{', '.join(values)}}};"
+            memory = "__constant__" if self.tables == "constant" else "__device__"
+            text = f"{memory} const {self.declared(type, chosen)} = {{{', '.join(values)}}};"
             self._struct_lines += [Line(text), Line("")]
         return self._tables[key]
 

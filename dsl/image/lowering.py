@@ -19,7 +19,7 @@ from ..errors import DslError
 from ..functions import GeneratedFunction, Param
 from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
-from ..unit import RESERVED
+from ..unit import RESERVED, TablesIn
 from .borders import MAP_NAMES, Boundary, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
@@ -47,6 +47,7 @@ __all__ = [
     "pixel_function",
     "region",
     "store_kernel",
+    "tables_in",
     "words_of",
 ]
 
@@ -60,6 +61,9 @@ _WORDS: dict[str, object] = {
     "ptr": ptr,
     "restrict": restrict,
 }
+
+#: The threads of a multiprocessor, and the blocks with which reads of constant memory are fast.
+_THREADS, _BLOCKS = 2048, 8
 
 #: The largest grid along y.
 MOST_ROWS = 65535
@@ -337,8 +341,16 @@ def store_kernel(
         *(f"        {line}" for line in body(store)),
     ]
     names = {**words_of(node.pixel, params), **{part.function.name: part.function for part in regions}}
-    kernel = kernel_from_text("\n".join(lines) + "\n", names, file=f"<{name}>", arithmetic=options.arithmetic)
+    tables = tables_in(options.block)
+    text = "\n".join(lines) + "\n"
+    kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=options.arithmetic, tables=tables)
     return kernel, arguments.of(params)
+
+
+def tables_in(block: tuple[int, int]) -> TablesIn:
+    """The memory of tables of a kernel with blocks of these threads. Reads of constant memory are slow if a
+    multiprocessor holds more than eight blocks."""
+    return "constant" if block[0] * block[1] >= _THREADS // _BLOCKS else "global"
 
 
 def grid_of(node: Node[Any], block: tuple[int, int]) -> tuple[int, int]:

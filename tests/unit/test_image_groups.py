@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from ptxmotion.dsl import DslError, f32, float2, i32
-from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Window, here, local, pipeline, point
+from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Mask, Window, here, local, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.execution import Compiled
 from ptxmotion.dsl.image.graph import Graph
@@ -211,6 +211,33 @@ def test_inlining_does_not_change_which_operations_round(flags: tuple[str, ...],
     assert np.array_equal(naive[0], a * b + b), "operators round their results"
     rounded = a * b * (a * b) + b * b
     assert np.array_equal(naive[1], rounded) is not contract
+
+
+WEIGHTS = Mask([[1, 2, 3], [4, 5, 6], [7, 8, 9]])
+
+
+@local(WEIGHTS)
+def weighed(src: Window[i32]) -> i32:
+    total: i32 = 0
+    for dy in range(-1, 2):
+        for dx in range(-1, 2):
+            total += WEIGHTS[dx, dy] * src[dx, dy]
+    return total
+
+
+@pytest.mark.parametrize(("block", "memory"), [((32, 8), "__constant__"), ((32, 4), "__device__")])
+def test_the_memory_of_tables(block: tuple[int, int], memory: str) -> None:
+    """Reads of constant memory are slow if a multiprocessor holds more than eight blocks."""
+
+    @pipeline
+    def one(src: Image[i32]) -> Image[i32]:
+        return weighed(Accessor(src, Boundary.CLAMP))
+
+    graph = one.graph(9, 5)
+    plan = plan_of(graph, [["weighed"]], (), block)
+    for lowered in (lower_plan(plan, Options(), "x"), lower(graph, "naive", Options(block=block))):
+        assert f"{memory} const i32 WEIGHTS_weights_table" in lowered.launches[0].kernel.cuda.replace("int ", "i32 ")
+    check(graph, plan, random_image(9, 5))
 
 
 @pytest.mark.parametrize("kind", ["block", "warp", "hybrid"])

@@ -8,10 +8,9 @@ fully, so they are joined by a norm (`Machine.overlap`) and not by a maximum.
 
 Bytes come from the L2 cache if what the kernel moves fits there, because the kernel before has just written it, and
 from memory otherwise. Operators with loops over many pixels, which are not unrolled, read an input again after a long
-time. If the inputs of the resident blocks do not fit in the L1 cache, these reads go to the L2 cache. Such operators
-also take several times as long if a multiprocessor holds more than `Machine.loops` blocks, because their tables are
-in constant memory. Blocks at the edges of images check indices and share less, so that they take several times as long.
-The last blocks are at an edge. Code that does not fit in the caches for instructions takes longer.
+time. If the inputs of the resident blocks do not fit in the L1 cache, these reads go to the L2 cache. Blocks at the
+edges of images check indices and share less, so that they take several times as long. The last blocks are at an edge.
+Code that does not fit in the caches for instructions takes longer.
 
 `schedule.work` counts what a kernel does, and `Machine` has the numbers, which `schedule.fitting` fits to measured
 times; docs/experiments/image-fusion.md says how well they estimate others. All searches use this model, so that their
@@ -68,11 +67,10 @@ def seconds_of(work: Work, machine: Machine) -> float:
     """The time of a kernel."""
     threads = work.threads * work.blocks
     slow = 1 + max(0.0, work.code - machine.code) / machine.fetched
-    loops = machine.many_loops if work.loops and work.resident > machine.loops else 1.0
     missed = min(1.0, max(0.0, work.footprint / machine.l1 - 1)) * work.loads * work.pixels * _MISSED
     parts = (
         work.blocks * machine.block + machine.moving(work.moved) + missed / machine.l2,
-        _instructions(work) * slow * loops / machine.instructions_per_second,
+        _instructions(work) * slow / machine.instructions_per_second,
         work.accesses * threads / machine.accesses_per_second,
     )
     busy = min(1.0, work.occupancy / machine.occupancy)

@@ -35,8 +35,7 @@ class Machine:
     results.
 
     ``memory`` and ``l2`` are the bytes per second of memory and of the L2 cache; up to ``l2_bytes`` bytes stay in the
-    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. With more than ``loops`` blocks on
-    a multiprocessor, operators with large loops take ``many_loops`` times as long. ``code``: instructions of code
+    cache. ``l1``: the bytes of inputs that stay in the L1 cache of a multiprocessor. ``code``: instructions of code
     that is fetched without delay; ``fetched`` more of them double the time of all. ``occupancy``: the share of warps
     from which on more of them do not help. ``overlap``: the power of the norm that joins the times of bytes, of
     instructions and of accesses.
@@ -59,8 +58,6 @@ class Machine:
     #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 67 % are reached.
     accesses_per_second: float = 0.67 * 32 * 1.98e9 * _MULTIPROCESSORS
     l1: float = 140e3
-    loops: int = 8
-    many_loops: float = 5.5
     code: float = 1180
     fetched: float = 11200
     occupancy: float = 0.21

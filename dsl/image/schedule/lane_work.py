@@ -15,7 +15,7 @@ from ..groups import Group
 from ..operators import Node
 from ..reach import Reach
 from ..tiling.lane_layout import Item, LaneLayout, Staged, can_be_shuffled
-from ..tiling.lanes import UNROLLED_ROWS
+from ..tiling.lanes import ROWS_AHEAD, UNROLLED_ROWS
 from ..tiling.teams import WARP
 
 __all__ = ["LaneWork", "lane_work"]
@@ -63,6 +63,7 @@ def lane_work(group: Group, counts: Callable[[tuple[Node[Any], ...]], Any], sfu:
         ahead += (rows - tall) * row
         loads, passes = loads + rows * each.loads * direct, passes + rows * each.loads * direct
         edge += sum(rows * (_EDGE_ROW + _EDGE_PAD * columns) for root in roots if root in layout.tiled)
+    inputs = sum(isinstance(item, Staged) for item in layout.items)
     for item in layout.items:
         rows, size = layout.rows(item, tall), t.size_of(_pixel(item))
         exchanged = sum(layout.columns(item))
@@ -87,7 +88,7 @@ def lane_work(group: Group, counts: Callable[[tuple[Node[Any], ...]], Any], sfu:
         accesses=passes,
         rounds=1 + -(-tall // UNROLLED_ROWS),
         code=ahead + one * min(tall, UNROLLED_ROWS),
-        registers=base + layout.kept(columns) + columns * len(layout.stored),
+        registers=base + layout.kept(columns) + columns * (ROWS_AHEAD * inputs + len(layout.stored)),
         pixels=group.tile[0] * tall / WARP,
     )
 

@@ -91,10 +91,10 @@ class Work:
 
     ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
     share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
-    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``loops``: an
-    operator has loops that are not unrolled; then ``footprint`` are the bytes of the inputs that the resident blocks
-    read, and 0 otherwise. ``chains``: how many times as fast a thread alone executes its instructions, because
-    neighbouring pixels do not need each other.
+    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``footprint`` are the
+    bytes of the inputs that the resident blocks read, if an operator has loops that are not unrolled, and 0 otherwise.
+    ``chains``: how many times as fast a thread alone executes its instructions, because neighbouring pixels do not need
+    each other.
     """
 
     pixels: float
@@ -121,7 +121,6 @@ class Work:
     accesses: float
     rounds: float
     footprint: float
-    loops: bool
     chains: float = 1.0
 
 
@@ -471,7 +470,6 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
         footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
-        loops=bool(members.reread),
     )
 
 
@@ -514,7 +512,6 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         accesses=made.accesses,
         rounds=made.rounds,
         footprint=0.0,
-        loops=False,
         chains=columns**0.5,
     )
 
@@ -527,7 +524,7 @@ def _of_global(group: Group) -> Work:
     rest = dict.fromkeys(more, 0.0)
     return Work(
         pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
-        loops=False, **counts, **rest,
+        **counts, **rest,
     )  # fmt: skip
 
 

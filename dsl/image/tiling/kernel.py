@@ -34,6 +34,7 @@ from ..lowering import (
     mapped,
     pixel_function,
     region,
+    tables_in,
     words_of,
 )
 from ..operator_body import PixelFunction
@@ -392,7 +393,8 @@ class GroupKernel:
         params = list(self.params)
         head = f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:"
         text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
-        kernel = kernel_from_text(text, self._names(params), file=f"<{name}>", arithmetic=self.options.arithmetic)
+        names, tables = self._names(params), tables_in(group.block)
+        kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=self.options.arithmetic, tables=tables)
         return kernel, self.arguments.of(params)
 
     def scratch(self) -> list[str]:

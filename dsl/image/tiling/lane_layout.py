@@ -26,8 +26,8 @@ __all__ = ["COLUMNS", "MOST_KEPT", "Item", "LaneLayout", "Staged", "Windows", "c
 #: The columns that a lane may have.
 COLUMNS = (1, 2, 4)
 
-#: The most pixels that a lane may keep.
-MOST_KEPT = 400
+#: The most pixels that a lane may keep: a thread has 255 registers.
+MOST_KEPT = 220
 
 #: Windows do not depend on options.
 _OPTIONS = Options()

@@ -34,7 +34,7 @@ from .kernel import Context, GroupKernel, Tile
 from .lane_layout import Item, Staged
 from .teams import WARP
 
-__all__ = ["UNROLLED_ROWS", "LanesKernel"]
+__all__ = ["ROWS_AHEAD", "UNROLLED_ROWS", "LanesKernel"]
 
 _EVERY_LANE = "0xFFFFFFFF"
 
@@ -42,7 +42,7 @@ _EVERY_LANE = "0xFFFFFFFF"
 _MEMORY_WORDS = {2: "u16", 4: "u32", 8: "uint2", 16: "uint4"}
 
 #: How many rows nvcc unrolls, and how many rows of inputs are loaded before they are needed.
-UNROLLED_ROWS, _AHEAD = 4, 2
+UNROLLED_ROWS, ROWS_AHEAD = 4, 2
 
 
 class LanesKernel(GroupKernel):
@@ -87,7 +87,7 @@ class LanesKernel(GroupKernel):
             size = self._width(item) * self.layout.depth(item, inner=False)
             lines.append(f"{array.name} = local({_image(item).pixel}, {size})")
         for item, array in self._ahead.items():
-            lines.append(f"{array} = local({item.image.pixel}, {_AHEAD * self.columns})")
+            lines.append(f"{array} = local({item.image.pixel}, {ROWS_AHEAD * self.columns})")
         lines += [f"{row} = local({node.pixel}, {self.columns})" for node, row in self._rows.items()]
         for node in self.group.stored:
             if word := _word(node.pixel, self.columns):
@@ -138,7 +138,7 @@ class LanesKernel(GroupKernel):
                 last = f"first_y + {self.tall - 1 + reach.down}"
                 body += [
                     *self._taken(each, inner),
-                    *self._loaded(each, inner, f"min(row + {_AHEAD}, {last})", _AHEAD - 1),
+                    *self._loaded(each, inner, f"min(row + {ROWS_AHEAD}, {last})", ROWS_AHEAD - 1),
                 ]
             else:
                 body += self._computed(each, inner)
@@ -167,7 +167,7 @@ class LanesKernel(GroupKernel):
         """Take the next row of an input from those that were loaded ahead."""
         array, ahead, start = self.kept[item].name, self._ahead[item], self._newest(item, inner)
         lines = self._of_columns(f"{array}[{start} + column] = {ahead}[column]")
-        moved = (_AHEAD - 1) * self.columns
+        moved = (ROWS_AHEAD - 1) * self.columns
         return [*lines, f"for i in unroll(range({moved})):", f"    {ahead}[i] = {ahead}[i + {self.columns}]"]
 
     def _loaded(self, item: Staged, inner: bool, row: str, place: int) -> list[str]:
@@ -386,7 +386,7 @@ class LanesKernel(GroupKernel):
             size = self._width(item) * self.layout.depth(item, inner=inner)
             lines += [f"for i in unroll(range({size})):", f"    {array.name}[i] = {_image(item).pixel}(0)"]
             if isinstance(item, Staged):
-                for place in range(_AHEAD):
+                for place in range(ROWS_AHEAD):
                     row = f"first_y - {self.layout.reaches[item].up} + {place}"
                     last = f"first_y + {self.tall - 1 + self.layout.reaches[item].down}"
                     lines += self._loaded(item, inner, f"min({row}, {last})", place)
