@@ -69,7 +69,7 @@ def seconds_of(work: Work, machine: Machine) -> float:
     slow = 1 + max(0.0, work.code - machine.code) / machine.fetched
     missed = min(1.0, max(0.0, work.footprint / machine.l1 - 1)) * work.loads * work.pixels * _MISSED
     parts = (
-        work.blocks * machine.block + machine.moving(work.moved) + missed / machine.l2,
+        work.blocks * machine.block + machine.moving(work.moved) * work.ahead + missed / machine.l2,
         _instructions(work) * slow / machine.instructions_per_second,
         work.accesses * threads / machine.accesses_per_second,
     )

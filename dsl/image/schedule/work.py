@@ -41,6 +41,9 @@ _CHECK = 4.0
 #: padded tile may get from another place.
 _THREAD, _STRIP, _FILL, _CHECKED_FILL, _PAD = 30.0, 12.0, 1.0, 16.0, 14.0
 
+#: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
+_CHAINS, _AHEAD = 2.6, 0.75
+
 #: Bytes of a transaction of global memory.
 SECTOR = 32
 #: Bytes of a line of the L1 cache.
@@ -94,7 +97,7 @@ class Work:
     banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``footprint`` are the
     bytes of the inputs that the resident blocks read, if an operator has loops that are not unrolled, and 0 otherwise.
     ``chains``: how many times as fast a thread alone executes its instructions, because neighbouring pixels do not need
-    each other.
+    each other. ``ahead``: the share of the time for moving bytes, if they are loaded long before they are needed.
     """
 
     pixels: float
@@ -122,6 +125,7 @@ class Work:
     rounds: float
     footprint: float
     chains: float = 1.0
+    ahead: float = 1.0
 
 
 @dataclass
@@ -512,7 +516,8 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         accesses=made.accesses,
         rounds=made.rounds,
         footprint=0.0,
-        chains=columns**0.5,
+        chains=_CHAINS,
+        ahead=_AHEAD,
     )
 
 
