@@ -24,18 +24,13 @@ from ..operators import Access, Image, Node
 from ..tiling.padding import Reads
 from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
+from .counted import SFU, SHUFFLE, Counts, Work
 from .lane_work import lane_work
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
-
-#: Instructions of an exponential function, which the functions of the SFU are counted in, of a load from global memory,
-#: and of a shuffle.
-_SFU, _LOAD, _SHUFFLE = 8.0, 1.5, 3.0
-#: Further instructions of a load whose index is checked, or of a read of a tile whose index is exchanged.
-_CHECK = 4.0
 
 #: Further instructions of a thread, of a strip, of a pixel of a tile, of one that is checked, and of a pixel that a
 #: padded tile may get from another place.
@@ -48,84 +43,6 @@ _CHAINS, _AHEAD = 2.6, 0.75
 SECTOR = 32
 #: Bytes of a line of the L1 cache.
 LINE = 128
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one thread does: operations, functions of the SFU in numbers of `_SFU` instructions, pixels that it reads
-    from global memory and from tiles, and indices that it exchanges or checks."""
-
-    alu: float = 0
-    sfu: float = 0
-    loads: float = 0
-    reads: float = 0
-    checks: float = 0
-
-    def times(self, factor: float) -> Counts:
-        counts = self.alu, self.sfu, self.loads, self.reads, self.checks
-        return Counts(*(each * factor for each in counts))
-
-    @property
-    def instructions(self) -> float:
-        """About how many instructions these are."""
-        return self.alu + _SFU * self.sfu + _LOAD * self.loads + self.reads + _CHECK * self.checks
-
-    def __add__(self, other: Counts) -> Counts:
-        return Counts(
-            self.alu + other.alu,
-            self.sfu + other.sfu,
-            self.loads + other.loads,
-            self.reads + other.reads,
-            self.checks + other.checks,
-        )
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a kernel does. Rates are for one pixel of a result: ``alu`` and ``sfu`` operations, ``loads`` from global
-    memory, ``reads`` from shared memory, ``shuffles``, ``filled`` pixels of tiles in shared memory, and ``waits`` of a
-    thread for its team. ``transactions`` are those of loads.
-
-    ``pixels`` are those of a result; ``moved`` are the bytes of images that the kernel reads and writes. ``overlap`` is
-    the share of pixels of tiles that neighbouring tiles compute, too. ``shared`` are the bytes of shared memory of a
-    block, ``registers`` an estimate for a thread. ``code`` are the instructions of the code that a thread runs through,
-    where loops over its pixels are unrolled. ``resident`` are the blocks that a multiprocessor holds, and ``occupancy``
-    their share of its warps.
-
-    ``instructions`` are those of a thread in an inner team, ``at_edges`` those in a team at an edge, and ``edges`` the
-    share of these teams. ``accesses`` are the loads, stores and shuffles of a thread, with the passes that conflicts of
-    banks take. ``rounds`` counts what a thread waits for: strips of tiles, and pixels of results. ``footprint`` are the
-    bytes of the inputs that the resident blocks read, if an operator has loops that are not unrolled, and 0 otherwise.
-    ``chains``: how many times as fast a thread alone executes its instructions, because neighbouring pixels do not need
-    each other. ``ahead``: the share of the time for moving bytes, if they are loaded long before they are needed.
-    """
-
-    pixels: float
-    moved: float
-    blocks: float
-    threads: int
-    alu: float
-    sfu: float
-    loads: float
-    reads: float
-    shuffles: float
-    filled: float
-    waits: float
-    transactions: float
-    overlap: float
-    shared: int
-    registers: float
-    resident: int
-    occupancy: float
-    code: float
-    instructions: float
-    at_edges: float
-    edges: float
-    accesses: float
-    rounds: float
-    footprint: float
-    chains: float = 1.0
-    ahead: float = 1.0
 
 
 @dataclass
@@ -369,7 +286,7 @@ class Members:
             if not count:
                 continue
             operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / _SFU
+            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / SFU
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
                 is_window = access.param.is_window
@@ -436,7 +353,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     if group.kind == "hybrid":
         added, shuffles, live = _in_registers(members, group, tiles)
         total += added
-        code += added.instructions * members.unrolled + _SHUFFLE * shuffles
+        code += added.instructions * members.unrolled + SHUFFLE * shuffles
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
     shared = members.shared_bytes(group)
     threads = group.block[0] * group.block[1]
@@ -444,7 +361,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     resident = found.blocks if found is not None else 1
     blocks = _ceil(first.width, group.tile[0] * team.count[0]) * _ceil(first.height, group.tile[1] * team.count[1])
     stores = own * len(group.stored)
-    instructions = total.instructions + _SHUFFLE * shuffles + made.instructions + _THREAD + 2 * stores
+    instructions = total.instructions + SHUFFLE * shuffles + made.instructions + _THREAD + 2 * stores
     edges = members.edges(group)
     at_edges = max(instructions, members.at_edges(group)) if edges else instructions
     inputs = _inputs(group)
@@ -484,7 +401,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
     def counts(roots: tuple[Node[Any], ...]) -> Counts:
         return members.counts(roots, group.tiled, (columns, 1), fill=True)
 
-    made = lane_work(group, counts, _SFU, _BASE_REGISTERS)
+    made = lane_work(group, counts, SFU, _BASE_REGISTERS)
     threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
     registers = min(float(MAX_REGISTERS), made.registers)
     found = occupancy(sm, threads, round(registers), 0)
