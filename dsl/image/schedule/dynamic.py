@@ -37,6 +37,8 @@ MOST_OF_GROUP = 12
 MOST_SETS = 400
 #: The most operators of a graph whose groups are compared in all shapes.
 MOST_EXACT = 10
+#: The most groups of a larger graph that are compared in the exact search, and in the search that takes its place.
+MOST_COMPARED = 700
 
 
 @dataclass
@@ -86,6 +88,14 @@ class Chooser:
                 legal[columns] = next(iter(group.problems(self.options)), None) is None
             if legal[columns]:
                 yield members, group
+
+    @property
+    def compared(self) -> int:
+        """How many groups have been compared."""
+        return len(self._best)
+
+    def is_known(self, block: Block) -> bool:
+        return block in self._best
 
     def known(self, block: Block) -> tuple[Group, float] | None:
         """The same as `best`, for many operators and where it is known already."""
@@ -208,6 +218,8 @@ class _Exact:
             self._least[done] = 0.0, ()  # counts the sets that are being computed
             least: tuple[float, Partition] | None = None
             for group in self._next(done):
+                if self.size > MOST_EXACT and self.chooser.compared > MOST_COMPARED:
+                    raise _TooManySets
                 found = self.chooser.best(group)
                 if found is None:
                     continue
@@ -248,11 +260,12 @@ class _Exact:
 
 def _problem(chooser: Chooser) -> Problem:
     """The search problem of fusion: the value of a block is what it saves."""
-    graph = chooser.graph
+    graph, most = chooser.graph, chooser.compared + MOST_COMPARED
     number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
 
     def value(block: Block) -> float | None:
-        whole = chooser.best(block) if len(block) <= MOST_OF_GROUP else None
+        is_compared = chooser.is_known(block) or len(block) == 1 or chooser.compared < most
+        whole = chooser.best(block) if len(block) <= MOST_OF_GROUP and is_compared else None
         if whole is None:
             return None
         saved = sum(chooser.single(at)[1] for at in block) - whole[1]
