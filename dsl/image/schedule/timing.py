@@ -23,6 +23,7 @@ from ..groups import Plan
 from ..lowered import KernelArgument, Lowered, Options
 from ..lowering import naive
 from ..operators import Image, ScalarInput, Scratch
+from ..windows import layout_of
 from .tuning import Tuned, tune
 
 if TYPE_CHECKING:
@@ -48,10 +49,11 @@ class Timer:
         self._inputs: dict[Image[Any], CudaBuffer] = {}
         rng = np.random.default_rng(0)
         for image in graph.inputs:
-            dtype = t.dtype_of_type(image.pixel)
-            count = int(image.width) * int(image.height)
+            dtype, lanes = layout_of(image.pixel)
+            count = int(image.width) * int(image.height) * lanes
             raw = rng.integers(1, 255, count * dtype.itemsize, np.uint8)
-            if image.pixel is t.F32 or image.pixel is t.F64:
+            if dtype.kind == "f" and dtype.itemsize > 2:
+                # Random bits would be NaN or huge, for which functions take longer.
                 raw = rng.random(count).astype(dtype).view(np.uint8)
             self._inputs[image] = backend.allocate(raw.nbytes)
             backend.write(self._inputs[image], raw)
