@@ -180,11 +180,12 @@ def around32(image: Tensor, reach: int) -> Callable[[int, int], Tensor]:
 
 
 def functions() -> dict[str, Callable[..., Any]]:
-    """By name: the program as a function of tensors."""
+    """By name: the programs that are written here, as functions of tensors."""
     of_suite = (stencil_chain, max_filter, nl_means, interpolate, camera)
     of_fusion = (fusion_harris, fusion_unsharp, sobel, shi_tomasi, enhance, night)
     mine = {each.__name__: each for each in (*of_suite, *of_fusion)}
-    return {name: mine.get(name) or getattr(image_tiles_torch, name) for name in PROGRAMS}
+    known = {name: mine.get(name) or getattr(image_tiles_torch, name, None) for name in PROGRAMS}
+    return {name: function for name, function in known.items() if function}
 
 
 def tensors(name: str, size: int) -> list[Tensor]:
@@ -260,7 +261,7 @@ def main() -> None:
     start, known = time.monotonic(), functions()
     for size in chosen.sizes:
         for name in chosen.programs:
-            if time.monotonic() - start > chosen.seconds:
+            if time.monotonic() - start > chosen.seconds or name not in known:
                 continue
             inputs, function = tensors(name, size), known[name]
             made: Any = torch.compile(function, dynamic=False)
