@@ -63,7 +63,11 @@ class Assembled:
             raise Refused(" ".join(str(error).split())[:200]) from error
         if missing := [kernel.name for kernel in module.entries if kernel.name not in figures]:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
-        return {name: replace(each, warps=min(each.warps, self._most_warps)) for name, each in figures.items()}
+        if self._most_warps == math.inf:
+            return figures
+        # For small launches, loads are hoisted. This makes the shortest ways through loops longer.
+        few = self._most_warps
+        return {name: replace(each, warps=min(each.warps, few), quickest=None) for name, each in figures.items()}
 
     def _figures_alone(self, module: Module) -> dict[str, Figures]:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
