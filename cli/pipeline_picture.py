@@ -9,7 +9,7 @@ Guarantees: the same pipeline gives the same picture.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from textwrap import wrap
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -177,13 +177,9 @@ def _note(note: str) -> list[str]:
 
 
 def _parts(node: Node[Any], launch: Launch, lowered: Lowered) -> tuple[list[_Part], list[_Part]]:
-    rows = launch.pixels[1]
-    x, y = axes_of(node, lowered.options, rows)
-    by_warp = (
-        (rows > 1 and has_warps(lowered.options))
-        or lowered.lowering == "isp_warp"
-        or "chosen: isp_warp" in launch.notes
-    )
+    rows, options = launch.pixels[1], replace(lowered.options, block=launch.block)
+    x, y = axes_of(node, options, rows)
+    by_warp = (rows > 1 and has_warps(options)) or lowered.lowering == "isp_warp" or "chosen: isp_warp" in launch.notes
     return parts_of_axis(x, _WARP if by_warp and x.block > _WARP else 0), parts_of_axis(y, 0)
 
 

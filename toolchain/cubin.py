@@ -60,11 +60,11 @@ class KernelCode:
     local arrays and spilled registers. `shared_bytes` is static shared memory. `max_threads` and `required_threads` are
     the products of the numbers of `.maxntid` and `.reqntid`, and `cluster_blocks` that of the dimensions of the
     cluster; `None` if the kernel sets none. `code_bytes` includes padding, `instructions` does not. `by_depth[d]`
-    counts the instructions inside exactly `d` loops, by class (`machine_ops.KINDS`), also those of called functions.
-    `code_sha256` is a hash of the code, relocations and constants of the kernel and of the functions that it calls,
-    `data_sha256` of the initialised data of the module. `attributes[name]` are further properties that matter to a
-    launch or to the linker. `variables[name]` describes a variable of the module: section, offset, size, binding and a
-    hash of the contents.
+    counts the instructions inside exactly `d` loops, by class (`machine_ops.KINDS`), also those of called functions;
+    `called[d]` counts those of them that only a call reaches. `code_sha256` is a hash of the code, relocations and
+    constants of the kernel and of the functions that it calls, `data_sha256` of the initialised data of the module.
+    `attributes[name]` are further properties that matter to a launch or to the linker. `variables[name]` describes a
+    variable of the module: section, offset, size, binding and a hash of the contents.
     """
 
     name: str
@@ -89,6 +89,7 @@ class KernelCode:
     cycles: float
     exposed: float
     calls: tuple[str, ...]
+    called: tuple[Mapping[str, int], ...] = ()
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
@@ -291,6 +292,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         cycles=counts.cycles,
         exposed=counts.exposed,
         calls=tuple(sorted(set(functions) - {name})),
+        called=counts.called,
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,
     )

@@ -59,7 +59,8 @@ class Code:
 class MachineCounts:
     """`by_depth[d]` counts the instructions inside exactly `d` loops, by class.
 
-    `loops` is the number of loops, including nested ones, `unknown` that of instructions without a name in
+    `called` counts those of them that only a call reaches, such as the rare cases of divisions. `loops` is the number
+    of loops, including nested ones, `unknown` that of instructions without a name in
     `machine_ops`, `instructions` that of all instructions without padding. `cycles` are those of one warp alone,
     and `exposed` is the latency of global loads that it waits for (`warp_schedule`).
     """
@@ -70,6 +71,7 @@ class MachineCounts:
     unknown: int
     cycles: float
     exposed: float
+    called: tuple[Mapping[str, int], ...]
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -85,12 +87,17 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     unknown = sum(op not in table for op in program.ops)
     classes = [table.get(op, "other") for op in program.ops]
     by_depth: list[Counter[str]] = [Counter() for _ in range(max(depth, default=0) + 1)]
+    called: list[Counter[str]] = [Counter() for _ in by_depth]
+    own = _reachable(graph.successors, 0) if graph.blocks else set[int]()
+    bodies = {block for _, callee in graph.calls for block in _reachable(graph.successors, callee)} - own
     for block, (start, end) in enumerate(graph.blocks):
         by_depth[depth[block]].update(classes[start:end])
+        if block in bodies:
+            called[depth[block]].update(classes[start:end])
     cycles = alone(program.words, classes, graph.blocks, graph.successors, depth)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
-    counted = tuple(dict(sorted(each.items())) for each in by_depth)
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits)
+    counted, in_calls = (tuple(dict(sorted(each.items())) for each in sums) for sums in (by_depth, called))
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, in_calls)
 
 
 @dataclass(slots=True)

@@ -2,20 +2,22 @@
 
     python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen | --random SEED]    needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
-    python docs/experiments/image_isp.py report FILE [FILE]                          the output of one run or of two
+    python docs/experiments/image_isp.py figures FOLDER FILE                         what the model knows of each kernel
+    python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES]                the tables
 
 `build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering,
-and computes what the model expects. `run` compares the results of all lowerings bit for bit and times them. Lowerings
-take turns; each time is that of a CUDA graph with several runs, divided by their number; medians. It prints a line
-``kernel`` for each kernel that has checks, and a line ``program`` for each program. `report` makes the tables from
-these lines: how often the model is right, and the geometric mean of each program over naive, beside the shortest time
-in which its bytes can be copied. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and
+and computes what the model expects. Several builders may share a folder, and `run` may start before they end. `run`
+compares the results of all lowerings bit for bit and times them. Lowerings take turns; each time is that of a CUDA
+graph with several runs, divided by their number; medians. The naive kernel takes part twice, as ``naive`` and
+``again``: the difference is the noise of the run. It prints a line ``kernel`` for each kernel, and a line ``program``
+for each program. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and
 blocks than those by which the model was chosen; with ``--random``, the filters of `image_random_filters.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import itertools
 import json
@@ -24,10 +26,8 @@ import random
 import statistics
 import sys
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -56,9 +56,7 @@ UNSEEN_BLOCKS = ((32, 4), (128, 2))
 #: Bytes that an H200 copies in a second, read and written ones together.
 COPIED = 4.26e12
 #: Seconds of a sample.
-SAMPLE = 150e-6
-#: Two times that differ by less are equal.
-NOISE = 0.01
+SAMPLE = 250e-6
 
 
 # --- build --------------------------------------------------------------------------------------------------------
@@ -90,38 +88,43 @@ def random_tasks(seed: int, count: int) -> list[Task]:
 
 
 def build(folder: Path, jobs: int, tasks: Sequence[Task], seconds: float) -> None:
-    """Write the cubins and `runs.json`: by program, boundary, size and block, the launches of each lowering. No part is
-    begun after ``seconds``. Parts that are in `runs.json` are not built again."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the cubins, and for each part a file with its runs. A part is a program, a boundary and a block. A run is a
+    size with the launches of each lowering. No part is begun after ``seconds``, or if another builder has begun it."""
+    (folder / "begun").mkdir(parents=True, exist_ok=True)
+    (folder / "runs").mkdir(exist_ok=True)
     started = time.monotonic()
-    kept = folder / "runs.json"
-    runs: list[Any] = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
-    known = {(run["program"], run["boundary"], tuple(run["block"])) for run in runs}
-    has_ended = False
     with process_pool(jobs) as pool:
-        pending = {pool.submit(_built, *task): task for task in tasks if task[:3] not in known}
+        pending = {pool.submit(_part, folder, task, time.time() + seconds): task for task in tasks}
         for done in as_completed(pending):
-            if done.cancelled():
-                continue
-            if time.monotonic() - started > seconds and not has_ended:
-                has_ended = True
-                left_out = sum(each.cancel() for each in pending)
-                print(f"the time has ended: {left_out} parts are left out")
-            made, cubins = done.result()
-            runs += made
-            for name, cubin in cubins.items():
-                (folder / f"{name}.cubin").write_bytes(cubin)
             name, boundary, block, _ = pending[done]
-            runs.sort(key=_order)
-            kept.write_text(json.dumps(runs), encoding="utf-8")
-            print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block}", flush=True)
+            print(f"{time.monotonic() - started:6.1f} s: {name} {boundary} {block} {done.result()}", flush=True)
 
 
-def _order(run: Any) -> tuple[Any, ...]:
-    return run["program"] not in PAPER, run["program"], run["boundary"], run["block"], run["size"]
+def _part(folder: Path, task: Task, until: float) -> str:
+    """Build a part, unless another builder has begun it, or the time is over."""
+    name, boundary, block, _ = task
+    place = f"{name}-{boundary}-{block[0]}x{block[1]}"
+    if time.time() > until:
+        return "left out: the time is over"
+    try:
+        (folder / "begun" / place).mkdir()
+    except FileExistsError:
+        return "built by another builder"
+    runs, cubins = _built(*task)
+    for file, cubin in cubins.items():
+        _write(folder / f"{file}.cubin", cubin)
+    _write(folder / "runs" / f"{place}.json", json.dumps(runs).encode())
+    return f"{len(runs)} runs"
 
 
-def _graphs(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:
+def _write(path: Path, content: bytes) -> None:
+    """Write a file so that no reader sees a part of it."""
+    beside = path.with_suffix(f".{os.getpid()}")
+    beside.write_bytes(content)
+    beside.replace(path)
+
+
+def graphs_of(name: str, boundary: str) -> tuple[Callable[[int, int], Any], Mapping[str, Any]]:
     """The graph of a program for a width and a height, and the numbers that it takes."""
     from image_random_filters import random_filter
     from image_unseen_filters import UNSEEN
@@ -143,15 +146,17 @@ def _built(
     """The runs of a program for all sizes, and its cubins by their names."""
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.compiling import compiler
-    from ptxmotion.dsl.image.partition_model import estimate, lowerings_of, node_launch
+    from ptxmotion.dsl.image.partition_model import estimate, lowerings_of, node_launch, shrunk, signature
     from ptxmotion.dsl.image.windows import layout_of
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
-    graphs, numbers = _graphs(name, boundary)
+    graphs, numbers = graphs_of(name, boundary)
     nvcc = compiler(("-fmad=false",), ARCH)
     options = Options(block, nvcc=nvcc)
     cubins: dict[str, bytes] = {}
     runs: list[Any] = []
+    #: By lowering and shrunk node: the PTX.
+    known: dict[tuple[object, ...], str] = {}
     for width, height in sizes:
         graph = graphs(width, height)
         images: dict[Any, int] = {image: number for number, image in enumerate((*graph.inputs, *graph.nodes))}
@@ -160,20 +165,19 @@ def _built(
             arms: dict[str, Any] = {}
             for word in lowerings_of(node, options):
                 launch = node_launch(node, word, "kernel", options)
-                ptx = launch.kernel.ptx(nvcc)
+                # Kernels of nodes that shrink to the same node are the same.
+                key = word, signature(shrunk(node, options, launch.pixels[1]))
+                if key not in known:
+                    known[key] = launch.kernel.ptx(nvcc)
+                ptx = known[key]
                 arms[word] = launch_as_json(launch, ptx, images, numbers)
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
             found = estimate(node, options)
-            gains = {each.lowering: found.gain(each) for each in found.kernels} if found else {}
-            expected = {each.lowering: found.expected(each) for each in found.kernels} if found else {}
-            code = {each.lowering: [each.code.cycles, each.code.weight] for each in found.kernels} if found else {}
-            faster = [each.lowering for each in found.kernels[1:] if not found.worse(each)] if found else []
             read = {access.image: bytes_of(access.image) for access in node.accesses}
-            moved = sum(read.values()) + bytes_of(node)
-            best = found.best.lowering if found else "naive"
-            model = {"gains": gains, "expected": expected, "code": code, "faster": faster, "best": best}
             figures = {each.lowering: figures_as_json(each) for each in found.kernels} if found else {}
-            nodes.append({"name": node.name, "arms": arms, "bytes": moved, **model, "figures": figures})
+            best = found.best.lowering if found else "naive"
+            moved = sum(read.values()) + bytes_of(node)
+            nodes.append({"name": node.name, "arms": arms, "bytes": moved, "best": best, "figures": figures})
         runs.append(
             {
                 "program": name,
@@ -195,11 +199,15 @@ def figures_as_json(kernel: Any) -> dict[str, Any]:
         "regions": regions,
         "warps": kernel.warps,
         "registers": kernel.registers,
-        "occupancy": kernel.occupancy,
-        "cycles": kernel.code.cycles,
-        "kinds": kernel.kinds,
+        "occupancy": round(kernel.occupancy, 4),
+        "held": kernel.code.warps,
+        "weight": round(kernel.code.weight, 2),
+        "cycles": round(kernel.code.cycles, 1),
+        "exposed": kernel.code.exposed,
+        "kinds": {kind: round(count, 2) for kind, count in kernel.kinds.items()},
         "rows": kernel.rows,
         "size": kernel.size,
+        "trips": round(kernel.trips, 2),
     }
 
 
@@ -237,17 +245,27 @@ def bytes_of(image: Any) -> int:
 class Gpu:
     """The GPU with the kernels that were built, and buffers that all runs share."""
 
-    def __init__(self, folder: Path, runs: Sequence[Any], rounds: int) -> None:
+    def __init__(self, folder: Path, rounds: int) -> None:
         from ptxmotion.harness.cuda import CudaBackend
 
         self.backend = CudaBackend()
         self.folder, self.rounds = folder, rounds
         #: By file and entry: the kernel.
         self.kernels: dict[tuple[str, str], Any] = {}
-        most = max(len(run["images"]) for run in runs)
-        sizes = [max((run["images"][n][0] for run in runs if n < len(run["images"])), default=0) for n in range(most)]
-        self.buffers: list[Any] = [self.backend.allocate(size) for size in sizes]
+        self.buffers: list[Any] = []
+        self.sizes: list[int] = []
         self.written: tuple[str, int] | None = None
+
+    def make_room(self, sizes: Sequence[int]) -> None:
+        """Let the buffers have at least these sizes."""
+        for number, size in enumerate(sizes):
+            if number == len(self.buffers):
+                self.buffers.append(self.backend.allocate(size))
+                self.sizes.append(size)
+            elif self.sizes[number] < size:
+                self.backend.free(self.buffers[number])
+                self.buffers[number], self.sizes[number] = self.backend.allocate(size), size
+                self.written = None if number == 0 else self.written
 
     def call(self, launch: Any, block: Sequence[int]) -> Callable[[], object]:
         key = launch["file"], launch["entry"]
@@ -297,7 +315,7 @@ class Gpu:
         probe = graph_of(arms["naive"], 4)
         once = min(self.backend.seconds_of_graph(probe) for _ in range(3)) / 4
         self.backend.destroy_graph(probe)
-        count = max(2, min(40, int(SAMPLE / once)))
+        count = max(2, min(100, int(SAMPLE / once)))
         graphs = {word: graph_of(calls, count) for word, calls in arms.items()}
         found: dict[str, list[float]] = {word: [] for word in arms}
         order = random.Random(0)
@@ -311,23 +329,52 @@ class Gpu:
         return {word: statistics.median(each) for word, each in found.items()}
 
 
-def run(folder: Path, seconds: float, rounds: int) -> None:
-    """Compare and time all runs, for at most ``seconds``."""
+def run(folder: Path, seconds: float, rounds: int, parts: int) -> None:
+    """Compare and time all runs, for at most ``seconds``. Waits for builders until there are ``parts`` parts."""
     started = time.monotonic()
-    runs = json.loads((folder / "runs.json").read_text(encoding="utf-8"))
-    gpu = Gpu(folder, runs, rounds)
+    gpu = Gpu(folder, rounds)
     print(gpu.backend.describe()["gpu"], f"{rounds} rounds", flush=True)
     #: By the files of all lowerings and the size: the times of this kernel.
     known: dict[Any, dict[str, float]] = {}
-    for number, each in enumerate(runs):
-        if time.monotonic() - started > seconds:
-            print(f"the time has ended: {len(runs) - number} of {len(runs)} runs are missing")
-            return
-        _timed(gpu, each, known)
-    print(f"{len(runs)} runs, all results equal, {time.monotonic() - started:.0f} s")
+    done: set[str] = set()
+    count = 0
+    while True:
+        new = sorted(path for path in (folder / "runs").glob("*.json") if path.name not in done)
+        if time.monotonic() - started > seconds or (not new and len(done) >= parts):
+            break
+        if not new:
+            time.sleep(0.2)
+            continue
+        # Random filters are first: their order is by number, and that of programs by name.
+        path = min(new, key=lambda each: (not each.name.startswith("random"), each.name))
+        done.add(path.name)
+        for each in json.loads(path.read_text(encoding="utf-8")):
+            if time.monotonic() - started < seconds:
+                _timed(gpu, each, known)
+                count += 1
+    print(f"{count} runs of {len(done)} parts, all results equal, {time.monotonic() - started:.0f} s")
+
+
+def figures(folder: Path, target: Path) -> None:
+    """Write what the model knows of each kernel: by program, boundary, size, block and name, by lowering."""
+    found: dict[str, Any] = {}
+    for path in sorted((folder / "runs").glob("*.json")):
+        for run in json.loads(path.read_text(encoding="utf-8")):
+            for node in run["nodes"]:
+                if node["figures"]:
+                    found[f"{_where(run)};{node['name']}"] = node["figures"]
+    with gzip.open(target, "wt", encoding="utf-8") as file:
+        json.dump(found, file)
+
+
+def _where(run: Any) -> str:
+    width, height = run["size"]
+    x, y = run["block"]
+    return f"{run['program']};{run['boundary']};{width}x{height};{x}x{y}"
 
 
 def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
+    gpu.make_room([nbytes for nbytes, _ in run["images"]])
     gpu.write_input(run)
     block, nodes = run["block"], run["nodes"]
     width, height = run["size"]
@@ -341,155 +388,27 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     for word in words[1:]:
         for found, wanted in zip(gpu.results(run, arms[word]), expected, strict=True):
             if found.tobytes() != wanted.tobytes():
-                sys.exit(f"{run['program']} {run['boundary']} {width}x{height} {block}: {word} differs from naive")
-    where = f"{run['program']};{run['boundary']};{width}x{height};{block[0]}x{block[1]}"
+                sys.exit(f"{_where(run)}: {word} differs from naive")
+    single: dict[str, float] | None = None
     for node, each in zip(nodes, calls, strict=True):
-        if node["gains"]:
+        if node["figures"]:
             key = *(arm["file"] for arm in node["arms"].values()), width, height, run["images"][0][1]
             is_new = key not in known
             if is_new:
-                known[key] = gpu.times({word: [call] for word, call in each.items()})
-            times = known[key]
+                again = {"again": [each["naive"]]}
+                known[key] = gpu.times({word: [call] for word, call in each.items()} | again)
             # Kernels that another program has, too, count once.
-            mark = "new" if is_new else "again"
-            columns = [
-                f"{word}={node['gains'][word]:.4f}={node['expected'][word]:.4f}={int(word in node['faster'])}"
-                f"={node['code'][word][0]:.0f}"
-                f"={node['code'][word][1]:.0f}={times[word] * 1e6:.3f}"
-                for word in each
-            ]
-            print(f"kernel;{where};{node['name']};{mark};{node['best']};{';'.join(columns)}", flush=True)
-    del arms["isp+m"]
-    if len(set(chosen)) > 1:
-        arms["isp+m"] = [each[word] for each, word in zip(calls, chosen, strict=True)]
-    times = gpu.times(arms)
-    times.setdefault("isp+m", times[chosen[0]])
+            mark, single = "new" if is_new else "again", known[key]
+            columns = [f"{word}={known[key][word] * 1e6:.3f}" for word in (*each, "again")]
+            print(f"kernel;{_where(run)};{node['name']};{mark};{node['best']};{';'.join(columns)}", flush=True)
+    if len(nodes) == 1 and single is not None:
+        times = {**single, "isp+m": single[chosen[0]]}
+        del times["again"]
+    else:
+        times = gpu.times(arms)
     least = sum(node["bytes"] for node in nodes) / COPIED
     columns = [f"{word}={seconds * 1e6:.3f}" for word, seconds in times.items()]
-    print(f"program;{where};{least * 1e6:.3f};{';'.join(columns)}", flush=True)
-
-
-# --- report -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel: G, the gain by which the model decides, whether it expects the kernel to be faster than the naive one,
-    cycles of one warp, weighted machine instructions, and measured microseconds."""
-
-    gain: float
-    expected: float
-    is_faster: float
-    cycles: float
-    weight: float
-    micros: float
-
-
-class Lines:
-    """The lines of a run. A key is program, boundary, size and block, for a kernel also its name."""
-
-    def __init__(self, path: Path) -> None:
-        #: By key: the chosen lowering, and by lowering the figures.
-        self.kernels: dict[tuple[str, ...], tuple[str, dict[str, Kernel]]] = {}
-        #: By key: microseconds for the bytes of all kernels, and the microseconds of each lowering.
-        self.programs: dict[tuple[str, ...], tuple[float, dict[str, float]]] = {}
-        for line in path.read_text(encoding="utf-8").splitlines():
-            kind, *parts = line.split(";")
-            if kind == "kernel" and parts[5] == "new":
-                figures = [part.split("=") for part in parts[7:]]
-                kernels = {word: Kernel(*(float(each) for each in rest)) for word, *rest in figures}
-                self.kernels[tuple(parts[:5])] = parts[6], kernels
-            elif kind == "program":
-                pairs = [part.split("=") for part in parts[5:]]
-                self.programs[tuple(parts[:4])] = float(parts[4]), {w: float(t) for w, t in pairs}
-
-
-def report(paths: Sequence[Path]) -> None:
-    """Print the tables."""
-    runs = [Lines(path) for path in paths]
-    for number, each in enumerate(runs, 1):
-        print(f"## Run {number}: {len(each.kernels)} kernels, {len(each.programs)} programs\n")
-        _confusion(each)
-    _slower(runs)
-    _gains(runs)
-
-
-def _confusion(lines: Lines) -> None:
-    """Predicted against measured, for each lowering of each kernel, by the model and by G alone."""
-    print("| model | lowering | faster: is faster, equal, slower | not faster: is slower, equal, faster | right |")
-    print("| --- | --- | --- | --- | --- |")
-    wrong: list[str] = []
-    for model in ("isp+m", "G > 1"):
-        counts: dict[str, Counter[tuple[bool, str]]] = defaultdict(Counter)
-        for key, (_, figures) in lines.kernels.items():
-            for word in sorted(figures.keys() - {"naive"}):
-                kernel = figures[word]
-                gain = figures["naive"].micros / kernel.micros
-                predicted = bool(kernel.is_faster) if model == "isp+m" else kernel.gain > 1
-                measured = "faster" if gain > 1 + NOISE else "slower" if gain < 1 - NOISE else "equal"
-                for group in (word, "all", f"{word}, {key[1]}"):
-                    counts[group][predicted, measured] += 1
-                if model == "isp+m" and measured == ("slower" if predicted else "faster"):
-                    wrong.append(f"{' '.join(key)}: {word}: G = {kernel.gain:.3f}, {measured}: {gain:.3f}")
-        for group, found in sorted(counts.items()):
-            yes = [found[True, word] for word in ("faster", "equal", "slower")]
-            no = [found[False, word] for word in ("slower", "equal", "faster")]
-            right = 1 - (yes[2] + no[2]) / found.total()
-            print(f"| {model} | {group} | {', '.join(map(str, yes))} | {', '.join(map(str, no))} | {right:.1%} |")
-    print(f"\nWrong: {len(wrong)}")
-    for line in sorted(wrong):
-        print(f"    {line}")
-    print()
-
-
-def _slower(runs: Sequence[Lines]) -> None:
-    """Print where `isp+m` is slower than naive in each run."""
-    for name in ("kernels", "programs"):
-        sets: list[dict[tuple[str, ...], float]] = []
-        for lines in runs:
-            if name == "kernels":
-                gains = {key: f["naive"].micros / f[chosen].micros for key, (chosen, f) in lines.kernels.items()}
-            else:
-                gains = {key: times["naive"] / times["isp+m"] for key, (_, times) in lines.programs.items()}
-            sets.append({key: gain for key, gain in gains.items() if gain < 1 - NOISE})
-        both = set(sets[0]).intersection(*sets)
-        print(f"isp+m slower than naive by more than {NOISE:.0%} in each run: {len(both)} {name}")
-        for key in sorted(both):
-            print(f"    {' '.join(key)}: {', '.join(f'{each[key]:.3f}' for each in sets)}")
-    print()
-
-
-def _gains(runs: Sequence[Lines]) -> None:
-    """Geometric means of each program over naive, and the share of the shortest time for its bytes."""
-    print(
-        "| program | isp | isp_warp | isp_rows | isp+m: "
-        + " | ".join((*BOUNDARIES, "all"))
-        + " | least | most | bytes |"
-    )
-    print("| --- | --- | --- | --- | " + "--- | " * (len(BOUNDARIES) + 4))
-    names = list(dict.fromkeys(key[0] for lines in runs for key in lines.programs))
-    for program in sorted(names, key=lambda name: PROGRAMS.index(name) if name in PROGRAMS else len(PROGRAMS)):
-        found: dict[str, list[float]] = defaultdict(list)
-        shares: list[float] = []
-        for lines in runs:
-            for (name, boundary, size, _), (least, times) in lines.programs.items():
-                if name != program:
-                    continue
-                for word in times.keys() - {"naive"}:
-                    found[word].append(times["naive"] / times[word])
-                found[boundary].append(times["naive"] / times["isp+m"])
-                if size in ("4096x4096", "3840x2160") and boundary == "clamp":
-                    shares.append(least / times["naive"])
-        if not found:
-            continue
-        columns = [_mean(found[word]) for word in ("isp", "isp_warp", "isp_rows", *BOUNDARIES, "isp+m")]
-        least, most = min(found["isp+m"]), max(found["isp+m"])
-        share = f"{max(shares):.2f}" if shares else ""
-        print(f"| {program} | {' | '.join(columns)} | {least:.3f} | {most:.3f} | {share} |")
-
-
-def _mean(values: Sequence[float]) -> str:
-    return f"{statistics.geometric_mean(values):.3f}" if values else ""
+    print(f"program;{_where(run)};{least * 1e6:.3f};{';'.join(columns)}", flush=True)
 
 
 def main() -> None:
@@ -511,8 +430,10 @@ def main() -> None:
     each.add_argument("folder", type=Path)
     each.add_argument("--seconds", type=float, default=3600)
     each.add_argument("--rounds", type=int, default=9)
-    each = actions.add_parser("report")
-    each.add_argument("files", type=Path, nargs="+")
+    each.add_argument("--parts", type=int, default=0, help="wait until so many parts are built")
+    each = actions.add_parser("figures")
+    each.add_argument("folder", type=Path)
+    each.add_argument("file", type=Path)
     options = parser.parse_args()
     match options.action:
         case "build":
@@ -526,9 +447,9 @@ def main() -> None:
                 tasks = random_tasks(options.random, options.count)
             build(options.folder, options.jobs, tasks, options.seconds)
         case "run":
-            run(options.folder, options.seconds, options.rounds)
+            run(options.folder, options.seconds, options.rounds, options.parts)
         case _:
-            report(options.files)
+            figures(options.folder, options.file)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ PROGRAMS = (
     "unsharp",
     "enhance",
 )
-LOWERINGS = ("naive", "isp+m", "fused")
+LOWERINGS = ("naive", "isp_rows", "isp+m", "fused")
 SIZES = (2048, 4096, 512)
 ARCH = "sm_90"
 RUNS, ROUNDS = 10, 9

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -44,11 +44,15 @@ class RandomFilter:
     blocks: tuple[tuple[int, int], ...]
     sizes: tuple[tuple[int, int], ...]
 
+    @cached_property
+    def operator(self) -> Any:
+        """The operator."""
+        return operator_from_text(self.text, {**_NAMES, "WINDOW": self.offsets}, self.offsets)
+
     def graph(self, width: int, height: int) -> Graph:
         """The graph for a size of the image."""
-        operator = operator_from_text(self.text, {**_NAMES, "WINDOW": self.offsets}, self.offsets)
         source: InputImage[Any] = InputImage("src", types.SCALARS[self.read], width, height)
-        return graph_of(self.name, [operator(Accessor(source, BOUNDARIES[self.boundary]))], [source])
+        return graph_of(self.name, [self.operator(Accessor(source, BOUNDARIES[self.boundary]))], [source])
 
 
 def random_filters(seed: int, count: int) -> list[RandomFilter]:

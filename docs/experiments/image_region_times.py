@@ -70,8 +70,9 @@ def main() -> None:
                     kind = "<f4" if program == "gaussian3x3" else "|u1"
                     runs.append({"arms": arms, "block": block, "images": [[nbytes, kind], [nbytes, kind]]})
                     runs[-1]["name"] = f"{program};{width}x{height};{block[0]}x{block[1]}"
-        gpu = Gpu(folder, runs, 15)
+        gpu = Gpu(folder, 15)
         for run in runs:
+            gpu.make_room([nbytes for nbytes, _ in run["images"]])
             gpu.write_input(run)
             times = gpu.times({word: [gpu.call(arm, run["block"])] for word, arm in run["arms"].items()})
             print(run["name"], *(f"{word}={seconds * 1e6:.3f}" for word, seconds in times.items()), sep=";", flush=True)

@@ -50,6 +50,8 @@ ARMS: dict[str, tuple[str, str | None]] = {
     "ssrqp": (f"ssrqp,{CLEAN_UP}", "off"),
     "lcm": (f"lcm,{CLEAN_UP}", "off"),
     "sscm": (f"sscm,{CLEAN_UP}", "off"),
+    "isp": (f"isp,{CLEAN_UP}", "off"),
+    "isp-gated": (f"isp,{CLEAN_UP}", "ptxas"),
     "hoisted": (f"ssrqp:paper=true:readable=true,{CLEAN_UP}", "off"),
 }
 PLAIN = "nvcc"

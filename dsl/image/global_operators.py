@@ -191,12 +191,19 @@ class Reduction(GlobalOperator):
         return _kernel(template, bounds, name, constants, arithmetic)
 
     def _add(self, pixel: t.Scalar | t.Struct) -> dict[str, object]:
-        """The function that combines a value with the pixels of a word."""
+        """The functions that combine the words of a thread."""
         if not self.extremum or pixel != self.value or t.size_of(pixel) > 2:
-            return {"REDUCE_add": kernels.add_word}
+            words = kernels.begin_words, kernels.add_word, kernels.end_words
+            return dict(zip(("REDUCE_begin", "REDUCE_add", "REDUCE_end"), words, strict=True))
         assert isinstance(pixel, t.Scalar)
         pairs = _PAIRS[self.extremum, pixel.limits[0] < 0]
-        return {"REDUCE_add": kernels.add_pairs, "REDUCE_pairs": pairs, "REDUCE_BITS": 8 * pixel.bytes}
+        return {
+            "REDUCE_begin": kernels.begin_pairs,
+            "REDUCE_add": kernels.add_pairs,
+            "REDUCE_end": kernels.end_pairs,
+            "REDUCE_pairs": pairs,
+            "REDUCE_BITS": 8 * pixel.bytes,
+        }
 
     def _warp(self, sm: int) -> dict[str, object]:
         """The function that combines the values of a warp."""

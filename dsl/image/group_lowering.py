@@ -10,11 +10,11 @@ from typing import Any
 from ..errors import DslError
 from .global_operators import GlobalNode
 from .graph import Graph
-from .groups import Group, Plan
+from .groups import Group, Plan, Regions
 from .lowered import Launch, Lowered, Options
-from .lowering import MOST_ROWS, named_launches
+from .lowering import MOST_ROWS, LowerNode, named_launches
 from .operators import Image, Node
-from .partitioning import isp_node, isp_warp_node
+from .partitioning import isp_node, isp_rows_node, isp_warp_node
 from .reduction_lowering import global_launch
 from .sizes import ceil_div
 from .tiling.hybrid import HybridKernel
@@ -22,6 +22,9 @@ from .tiling.kernel import GroupKernel
 from .tiling.lanes import LanesKernel
 
 __all__ = ["group_launch", "lower_plan"]
+
+#: By kind of regions: makes the kernel of a node.
+_PARTITIONED: dict[Regions, LowerNode] = {"isp": isp_node, "isp_warp": isp_warp_node, "isp_rows": isp_rows_node}
 
 
 def _grid_of(group: Group) -> tuple[int, int]:
@@ -38,8 +41,7 @@ def group_launch(group: Group, name: str, options: Options) -> Launch:
     """The kernel of a group, called ``name``. Raises `DslError` if there is none."""
     group.check(options)
     if group.regions:
-        make = isp_node if group.regions == "isp" else isp_warp_node
-        return make(group.nodes[0], name, replace(options, block=group.block))
+        return _PARTITIONED[group.regions](group.nodes[0], name, replace(options, block=group.block))
     maker = {"hybrid": HybridKernel, "lanes": LanesKernel}.get(group.kind, GroupKernel)(group, options)
     kernel, arguments = maker.made(name)
     notes = (f"group: {group}",)

@@ -25,6 +25,7 @@ from .lowered import Options
 from .lowering import checks_of
 from .operator_body import MOST_UNROLLED
 from .operators import Image, Node
+from .partitioning import ROWS
 from .reach import Reach, window_of
 from .tiling.lane_layout import LaneLayout, can_be_shuffled, layout_of_lanes
 from .tiling.padding import Reads
@@ -64,9 +65,9 @@ _PLAN_MEMBERS = ("pipeline", "groups")
 _GROUP_MEMBERS = ("nodes", "tiled", "tiles", "block", "pixels", "in_registers", "regions")
 
 #: Whether the kernel of one operator has regions that check different indices (`partitioning`): none, or those of
-#: blocks, or those of blocks and of warps.
-Regions: TypeAlias = Literal["", "isp", "isp_warp"]
-REGIONS: tuple[Regions, ...] = ("", "isp", "isp_warp")
+#: blocks, or those of blocks and of warps, or those of a kernel whose threads compute several pixels.
+Regions: TypeAlias = Literal["", "isp", "isp_warp", "isp_rows"]
+REGIONS: tuple[Regions, ...] = ("", "isp", "isp_warp", "isp_rows")
 
 
 @dataclass(frozen=True)
@@ -296,8 +297,9 @@ class Group:
         """Why a kernel of this group cannot have regions."""
         if len(self.nodes) > 1 or any(node.operator.kind == "global" for node in self.nodes):
             yield "a kernel with regions computes one operator, which is not a global one"
-        if self.kind != "block" or self.tiled or self.pixels != (1, 1):
-            yield "a kernel with regions has no tiles, and its threads compute one pixel"
+        rows = ROWS if self.regions == "isp_rows" else 1
+        if self.kind != "block" or self.tiled or self.pixels != (1, rows):
+            yield f"a kernel with regions {self.regions} has no tiles, and its threads compute 1 x {rows} pixels"
         if self.regions == "isp_warp" and self.block[0] % WARP:
             yield f"regions of warps need blocks whose width is a multiple of {WARP}, not {self.block[0]}"
 

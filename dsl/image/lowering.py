@@ -325,12 +325,16 @@ def store_kernel(
     def store(part: PixelFunction, *, cut: bool = True) -> list[str]:
         if rows == 1:
             return [f"{out.name}[y * {width.name} + x] = {value(part, 'y')}"]
-        if cut:
-            line = f"{out.name}[(y + row) * {width.name} + x] = {value(part, 'y + row')}"
-            return [f"for row in range(min({rows}, {height.name} - y)):", f"    {line}"]
         # All pixels are computed before the first one is stored, so that nvcc loads what they share only once.
         values = [f"value_{row} = {value(part, f'y + {row}')}" for row in range(rows)]
-        return [*values, *(f"{out.name}[(y + {row}) * {width.name} + x] = value_{row}" for row in range(rows))]
+        lines = [*values, *(f"{out.name}[(y + {row}) * {width.name} + x] = value_{row}" for row in range(rows))]
+        if not cut:
+            return lines
+        # One pixel after the other takes several times as long, so only threads at the end do this.
+        line = f"{out.name}[(y + row) * {width.name} + x] = {value(part, 'y + row')}"
+        loop = [f"for row in range({height.name} - y):", f"    {line}"]
+        whole = f"if y + {rows - 1} < {height.name}:"
+        return [whole, *(f"    {each}" for each in lines), "else:", *(f"    {each}" for each in loop)]
 
     first = "i32(blockIdx.y * blockDim.y + threadIdx.y)"
     lines = [

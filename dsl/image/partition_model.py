@@ -32,7 +32,7 @@ from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from ...cost import Figures, loop_weight
+from ...cost import TRIPS, Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
 from .compiling import compiler
@@ -41,9 +41,9 @@ from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
 from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
-from .partition_time import MULTIPROCESSORS, Work, seconds
-from .partitioning import ROWS, Axis, axes_of, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
-from .windows import layout_of
+from .partition_counts import Counts, Part, RegionFigures, counted_arguments, parts_of
+from .partition_time import Work, seconds
+from .partitioning import ROWS, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
 
 if TYPE_CHECKING:
     from ...toolchain.cubin import KernelCode
@@ -59,40 +59,30 @@ __all__ = [
     "lowerings_of",
     "node_launch",
     "shrunk",
+    "signature",
     "unchecked",
 ]
 
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
-UNCERTAIN = 0.03
+UNCERTAIN = 0.01
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
-
-
-@dataclass(frozen=True)
-class RegionFigures:
-    """The blocks of an image that are at the same edges. ``blocks`` is their number in the real image.
-
-    ``opcodes`` counts the instructions that a warp of these blocks executes on average, by the first word of the
-    instruction, such as ``add``.
-    """
-
-    name: str
-    blocks: int
-    opcodes: Mapping[str, float] = field(repr=False)
-
-    @property
-    def instructions(self) -> float:
-        """The instructions that a warp of these blocks executes on average."""
-        return sum(self.opcodes.values())
+#: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
+LOAD = 480.0
+#: Cycles of a warp alone for an instruction of a rare case, which the schedule counts.
+RARE = 4.8
+#: Bytes of a sector of the cache.
+SECTOR = 32
 
 
 @dataclass(frozen=True)
 class KernelFigures:
     """A kernel on an image: its regions, the warps of a block, registers and theoretical occupancy.
 
-    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class,
-    weighted by loops. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all regions.
+    ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
+    as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
+    regions. ``trips`` is how often an instruction in a loop is executed on average.
     """
 
     lowering: str
@@ -104,6 +94,7 @@ class KernelFigures:
     kinds: Mapping[str, float] = field(default_factory=dict[str, float], repr=False)
     rows: int = 1
     size: int = 0
+    trips: float = TRIPS
 
     @property
     def instructions(self) -> float:
@@ -123,41 +114,68 @@ class Estimate:
         naive = self.kernels[0]
         return naive.instructions / kernel.instructions * kernel.occupancy / naive.occupancy
 
-    def seconds(self, kernel: KernelFigures) -> float:
-        """The estimated time of a kernel."""
-        node = self.node
-        return seconds(
-            Work(
-                blocks=sum(each.blocks for each in kernel.regions),
-                warps=kernel.warps,
-                resident=_resident(kernel),
-                rows=kernel.rows,
-                kinds=kernel.kinds,
-                more=self._more(kernel),
-                is_partitioned=kernel is not self.kernels[0],
-                pixels=int(node.width) * int(node.height),
-                moved=_bytes_of(node),
-                pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
-            )
+    def work(self, kernel: KernelFigures) -> Work:
+        """What a kernel does, for `partition_time`."""
+        node, code, kinds = self.node, kernel.code, kernel.kinds
+        more, most = self._more(kernel)
+        naive, rows = self.kernels[0].code, kernel.rows
+        if kernel is not self.kernels[0] and not any(each.name == "body" for each in kernel.regions):
+            # The machine code is that of all regions, of which a warp executes one.
+            share = self._executed(kernel) / self._executed(self.kernels[0]) * naive.weight / code.weight
+            kinds = {kind: count * share for kind, count in kinds.items()}
+            code = replace(code, cycles=code.cycles * share, exposed=(code.exposed or 0.0) * share)
+        waits, naive_waits = (min(each.exposed or 0.0, each.cycles) for each in (code, naive))
+        # A wait that all rows of a thread share, and one for each row where loads depend on tests.
+        shared = min(naive_waits, LOAD)
+        at_edge = shared + rows * (naive_waits - shared)
+        computing, at_edge_computing = code.cycles - waits, rows * (naive.cycles - naive_waits)
+        size, naive_size = sum(kinds.values()), sum(self.kernels[0].kinds.values())
+        edge_waits = waits + most * max(0.0, at_edge - waits)
+        return Work(
+            blocks=sum(each.blocks for each in kernel.regions),
+            warps=kernel.warps,
+            resident=_resident(kernel),
+            rows=kernel.rows,
+            kinds=kinds,
+            cycles=code.cycles,
+            exposed=waits,
+            edge_cycles=edge_waits + computing + most * max(0.0, at_edge_computing - computing),
+            edge_exposed=edge_waits,
+            code=size,
+            edge_code=size + most * max(0.0, rows * naive_size - size),
+            more=more,
+            is_partitioned=kernel is not self.kernels[0],
+            pixels=int(node.width) * int(node.height),
+            moved=_bytes_of(node),
+            pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
+            sectors=_sectors(node),
         )
 
-    def _more(self, kernel: KernelFigures) -> float:
-        """How many times the machine instructions of its body an average warp of a kernel executes."""
+    @staticmethod
+    def _executed(kernel: KernelFigures) -> float:
+        """The PTX instructions that a warp executes on average."""
+        return kernel.instructions / kernel.warps / sum(each.blocks for each in kernel.regions)
+
+    def seconds(self, kernel: KernelFigures) -> float:
+        """The estimated time of a kernel."""
+        return seconds(self.work(kernel))
+
+    def _more(self, kernel: KernelFigures) -> tuple[float, float]:
+        """How many times the machine instructions of its body a warp of a kernel executes on average; and where the
+        warps that execute the most are between the body, 0, and the naive kernel, 1."""
         naive = self.kernels[0]
         body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
         # A naive kernel is the same in all regions. Without a body, the figures are those of all regions.
         if kernel is naive or not body:
-            return 1.0
+            return 1.0, 0.0
         blocks = sum(each.blocks for each in naive.regions)
         whole = kernel.rows * sum(each.blocks * each.instructions for each in naive.regions) / blocks
         longer = kernel.rows * naive.code.weight / kernel.code.weight - 1
         if whole <= body or longer <= 0:
-            return 1.0
-        shares = [
-            each.blocks * min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE)
-            for each in kernel.regions
-        ]
-        return 1 + longer * sum(shares) / sum(each.blocks for each in kernel.regions)
+            return 1.0, 0.0
+        shares = [min(max((each.instructions - body) / (whole - body), 0.0), MOST_OF_NAIVE) for each in kernel.regions]
+        mean = sum(each.blocks * share for each, share in zip(kernel.regions, shares, strict=True))
+        return 1 + longer * mean / sum(each.blocks for each in kernel.regions), max(shares)
 
     def expected(self, kernel: KernelFigures) -> float:
         """The expected speedup over the naive kernel, by which the model decides."""
@@ -165,11 +183,6 @@ class Estimate:
 
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
-        blocks = sum(each.blocks for each in kernel.regions)
-        held = MULTIPROCESSORS * _resident(kernel)
-        # Then a kernel takes as long as its slowest block, and the estimate does not know how long that is.
-        if blocks < held:
-            return f"it has {blocks} blocks, and the GPU holds {held} at a time"
         gain = self.expected(kernel)
         if gain > 1 + UNCERTAIN:
             return ""
@@ -201,6 +214,13 @@ class Estimate:
 def _resident(kernel: KernelFigures) -> int:
     """The blocks that a multiprocessor holds at a time."""
     return max(1, int(kernel.code.warps // kernel.warps))
+
+
+def _sectors(node: Node[Any]) -> float:
+    """The sectors of the cache that a warp needs for a row of pixels of the result, over those that it would need if
+    each row began at one."""
+    pixel = t.size_of(node.pixel)
+    return 1.0 if int(node.width) * pixel % SECTOR == 0 else 1 + SECTOR / (32 * pixel)
 
 
 def _bytes_of(node: Node[Any]) -> int:
@@ -276,29 +296,99 @@ def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> Ke
 
     rows = _ROWS.get(lowering, 1)
     small = shrunk(node, options, rows)
-    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
-    ptx = launch.kernel.ptx(nvcc)
-    code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options, rows):
-        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(nvcc))
+    compiled = _known(_Same(lowering, small, replace(options, nvcc=nvcc)))
+    code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
     warps = -(-threads // 32)
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch))
     regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
     occupied = share.share if share else 1.0
-    kinds = _kinds(usual)
-    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions)
+    trips = _trips(usual, counts.in_loops(small, options, warps, rows))
+    kinds = _kinds(usual, trips)
+    rare = sum(loop_weight(depth) * sum(each.values()) for depth, each in enumerate(usual.called))
+    share = sum(kinds.values()) / max(figures.weight - rare, 1.0)
+    cycles, waits = max(figures.cycles - RARE * rare, 0.0) * share, (figures.exposed or 0.0) * share
+    figures = replace(figures, weight=sum(kinds.values()), cycles=cycles, exposed=waits)
+    return KernelFigures(
+        lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
+    )
 
 
-def _kinds(code: KernelCode) -> dict[str, float]:
-    """The machine instructions by class, each weighted by `cost.loop_weight`."""
-    found: dict[str, float] = {}
-    for depth, kinds in enumerate(code.by_depth):
-        for kind, count in kinds.items():
-            found[kind] = found.get(kind, 0.0) + count * loop_weight(depth)
-    return found
+class _Same:
+    """A node that is lowered with options. Two of them are equal if their kernels and arguments are."""
+
+    def __init__(self, lowering: str, node: Node[Any], options: Options) -> None:
+        self.lowering, self.node, self.options = lowering, node, options
+        self.key = lowering, signature(node), options.block, options.loops, options.contract, id(options.nvcc)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.key == other.key
+
+
+def signature(node: Node[Any]) -> tuple[object, ...]:
+    """What the kernels of a node and their arguments depend on: equal for nodes of several graphs that only differ in
+    the pixels of their images."""
+    images: dict[Image[Any], int] = {}
+    arguments: list[object] = []
+    for each in node.arguments:
+        if isinstance(each, Access):
+            image, number = each.image, images.setdefault(each.image, len(images))
+            size = int(image.width), int(image.height)
+            arguments.append(
+                (each.param.name, number, str(image.pixel), size, each.boundary, each.centres, each.extent)
+            )
+        else:
+            arguments.append((each.param.name, each.value if isinstance(each.value, ScalarInput) else repr(each.value)))
+    space = node.space
+    sizes = int(space.width), int(space.height), int(space.x0), int(space.y0)
+    return node.operator, str(node.pixel), tuple(arguments), sizes
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A kernel: its machine code, that of its body, and its counts."""
+
+    code: KernelCode
+    usual: KernelCode
+    counts: Counts
+
+
+@lru_cache(maxsize=32)
+def _known(same: _Same) -> _Compiled:
+    lowering, small, options = same.lowering, same.node, same.options
+    assert options.nvcc is not None
+    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
+    ptx = launch.kernel.ptx(options.nvcc)
+    code = usual = _machine_code(ptx)
+    if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
+        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
+    return _Compiled(code, usual, Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch)))
+
+
+def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
+    """How often a machine instruction in a loop is executed on average. ``in_loops`` are the PTX instructions in loops,
+    and how many of them are executed. ptxas unrolls loops, so the machine instructions of loops are executed at most as
+    often as those of the PTX."""
+    written, executed = in_loops
+    machine = sum(code.in_loops.values())
+    if not written or not machine:
+        return TRIPS
+    return executed / max(written, machine)
+
+
+def _kinds(code: KernelCode, trips: float) -> dict[str, float]:
+    """The machine instructions by class, those in loops ``trips`` times. What only a call reaches is left out: ptxas
+    calls the rare cases of divisions and roots."""
+    found: Counter[str] = Counter()
+    for sign, counted in ((1, code.by_depth), (-1, code.called)):
+        for depth, kinds in enumerate(counted):
+            for kind, count in kinds.items():
+                found[kind] += sign * count * (trips if depth else 1.0)  # pyright: ignore[reportArgumentType]
+    return {kind: float(count) for kind, count in found.items() if count}
 
 
 def _machine_code(ptx: str) -> KernelCode:
@@ -312,7 +402,9 @@ def _machine_code(ptx: str) -> KernelCode:
 
 def _has_body(node: Node[Any], options: Options, rows: int = 1) -> bool:
     """Whether some blocks check nothing."""
-    return all(any(not part.name and part.stop > part.start for part in parts) for parts in _parts(node, options, rows))
+    return all(
+        any(not part.name and part.stop > part.start for part in parts) for parts in parts_of(node, options, rows)
+    )
 
 
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
@@ -321,7 +413,7 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
     small = shrunk(node, options)
     if not _has_body(small, options):
         return None
-    column, row = (next(part for part in parts if not part.name) for parts in _parts(small, options))
+    column, row = (next(part for part in parts if not part.name) for parts in parts_of(small, options))
     arguments = [
         replace(each, boundary=Boundary.UNDEFINED) if isinstance(each, Access) else each for each in small.arguments
     ]
@@ -336,153 +428,10 @@ def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
             for centre in access.centres
         ]
     )
-    counts = _counts(ptx, launch.kernel.entry(ptx), launch.block, _arguments(launch, reach))
+    counts = Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch, reach))
     run = (column.stop - column.start) * (row.stop - row.start) * -(-options.block[0] * options.block[1] // 32)
     counted = counts.between(column, row)
     return RegionFigures("kernel", 1, {name: count / run for name, count in sorted(counted.items())})
-
-
-# --- counts -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Pixels:
-    """A buffer for an image: its number among the images of a launch, the type of its numbers and how many it has.
-    ``margin`` is how many numbers may be read before the first one and after the last one."""
-
-    number: int
-    dtype: str
-    count: int
-    margin: int
-
-
-#: An argument of a launch: a buffer, or a number with its type.
-_Argument = _Pixels | tuple[str, int]
-
-
-def _arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
-    """What the instructions of a launch depend on, besides its kernel and its blocks. ``rows`` is the margin of
-    images, in rows."""
-    numbers: dict[Image[Any], int] = {}
-    found: list[_Argument] = []
-    for each in launch.arguments:
-        value, type = each.value, each.param.type
-        if isinstance(value, Image):
-            dtype, lanes = layout_of(value.pixel)
-            number = numbers.setdefault(value, len(numbers))
-            row = int(value.width) * lanes
-            found.append(_Pixels(number, dtype.str, row * int(value.height), row * rows))
-        else:
-            assert isinstance(type, t.Scalar)
-            found.append((type.dtype.str, 1 if isinstance(value, ScalarInput) else int(value)))
-    return tuple(found)
-
-
-@lru_cache(maxsize=32)
-def _counts(ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> _Counts:
-    """The counts of a launch. Images that only differ in how many blocks are inside shrink to the same launch."""
-    return _Counts(ptx, entry, block, arguments)
-
-
-class _Counts:
-    """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
-
-    def __init__(self, ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> None:
-        import numpy as np
-
-        from ...emulator.backend import EmulatorBackend
-
-        self.backend = EmulatorBackend(checks=False)
-        self.block = block
-        self.kernel = self.backend.load(ptx).kernel(entry)
-        memory: dict[int, Any] = {}
-        self.arguments: list[Any] = []
-        for each in arguments:
-            if isinstance(each, _Pixels):
-                if each.number not in memory:
-                    memory[each.number] = _buffer(self.backend, each)
-                first = memory[each.number].address + each.margin * np.dtype(each.dtype).itemsize
-                self.arguments.append(np.uint64(first))
-            else:
-                dtype, value = each
-                self.arguments.append(np.dtype(dtype).type(value))
-        #: By (columns, rows) of blocks: how often all of these blocks execute each opcode.
-        self._sums: dict[tuple[int, int], Counter[str]] = {}
-
-    def regions(
-        self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
-    ) -> tuple[RegionFigures, ...]:
-        """The figures of the regions of ``node``, by the counts of the smaller node. ``pixels`` are those of a
-        thread."""
-        found: list[RegionFigures] = []
-        (columns, rows), (few_columns, few_rows) = _parts(node, options, pixels), _parts(small, options, pixels)
-        for row, few_row in zip(rows, few_rows, strict=True):
-            for column, few_column in zip(columns, few_columns, strict=True):
-                run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
-                blocks = (column.stop - column.start) * (row.stop - row.start)
-                if run > 0 and blocks > 0:
-                    counted = self.between(few_column, few_row)
-                    opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
-                    found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
-        return tuple(found)
-
-    def between(self, column: _Part, row: _Part) -> Counter[str]:
-        """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
-        whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
-        above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
-        names = set(whole)
-        return Counter({name: whole[name] - left[name] - above[name] + corner[name] for name in names})
-
-    def _sum(self, columns: int, rows: int) -> Counter[str]:
-        if columns == 0 or rows == 0:
-            return Counter()
-        if (columns, rows) not in self._sums:
-            self.backend.reset()
-            self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
-            counted: Counter[str] = Counter()
-            for function, executions in self.backend.counts.executions.items():
-                for number, (warps, _) in executions.blocks.items():
-                    for instr in function.blocks[number].instrs:
-                        if not instr.is_directive:
-                            counted[instr.form.text.partition(".")[0]] += warps
-            self._sums[columns, rows] = counted
-        return self._sums[columns, rows]
-
-
-def _buffer(backend: Any, pixels: _Pixels) -> Any:
-    """A buffer with random pixels and its margins: from 0 to 1, or from 0 to 100 for integers."""
-    import numpy as np
-
-    dtype = np.dtype(pixels.dtype)
-    random = np.random.default_rng(0)
-    count = pixels.count + 2 * pixels.margin
-    values = random.random(count) if dtype.kind == "f" else random.integers(0, 101, count)
-    buffer = backend.allocate(count * dtype.itemsize)
-    backend.write(buffer, values.astype(dtype))
-    return buffer
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Columns or rows of blocks at the same edges: from ``start`` to ``stop``, without ``stop``."""
-
-    name: str
-    start: int
-    stop: int
-
-
-def _parts(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[_Part], list[_Part]]:
-    x, y = axes_of(node, options, rows)
-    return _parts_of_axis(x), _parts_of_axis(y)
-
-
-def _parts_of_axis(axis: Axis) -> list[_Part]:
-    blocks = -(-int(axis.size) // axis.block)
-    if not axis.is_split():
-        return [_Part(axis.both.name, 0, blocks)]
-    low = min(blocks, int(axis.low_blocks())) if axis.low_end is not None else 0
-    high = min(blocks, int(axis.high_block())) if axis.high_start is not None else blocks
-    return [_Part(axis.low.name, 0, low), _Part("", low, high), _Part(axis.high.name, high, blocks)]
 
 
 # --- a smaller image with the same regions ------------------------------------------------------------------------
@@ -491,7 +440,7 @@ def _parts_of_axis(axis: Axis) -> list[_Part]:
 def shrunk(node: Node[Any], options: Options, rows: int = 1) -> Node[Any]:
     """The node for smaller images, in which blocks in the middle are left out. Its kernels are the same, and the blocks
     at the edges stay the same. ``rows`` are the pixels of a thread."""
-    across, down = _parts(node, options, rows)
+    across, down = parts_of(node, options, rows)
     left_out = [_left_out(node, axis, parts) for axis, parts in ((0, across), (1, down))]
     tile = options.block[0], options.block[1] * rows
     while True:
@@ -527,7 +476,7 @@ def _without(node: Node[Any], removed: Sequence[int]) -> Node[Any] | None:
     return Node(node.operator, tuple(arguments), space, node.place)
 
 
-def _left_out(node: Node[Any], axis: int, parts: list[_Part]) -> int:
+def _left_out(node: Node[Any], axis: int, parts: list[Part]) -> int:
     """How many blocks along an axis can be left out, so that one with no checks remains."""
     middle = [part for part in parts if not part.name]
     if not middle:

@@ -6,10 +6,14 @@ A kernel cannot be faster than the slowest of these:
 - *issue*: the machine instructions, each with the issue slots of a scheduler that its class takes;
 - *loads*: the accesses to global memory that a multiprocessor handles, one after the other;
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
-  so such kernels reach about half of the bandwidth of a copy.
+  so such kernels reach about half of the bandwidth of a copy;
+- *waves*: one block after the other in each place for a block. A block takes the latency of a warp: instructions that
+  wait for those before them, and for memory.
 
-They overlap, but not fully, so they are joined by a norm and not by a maximum. To this comes the time of a launch and,
-for a partitioned kernel with more blocks than run at a time, a constant time.
+*issue* and *loads* are those of the multiprocessor with the most blocks, which matters if there are few. The times
+overlap, but not fully, so they are joined by a norm and not by a maximum. To this come the time of a launch and the
+last block: the latency of a warp, the time in which its instructions are fetched first, and both for a block at an edge
+as far as they are longer.
 
 The numbers are those of an NVIDIA H200. docs/experiments/image-kernels.md says how they were measured and how often the
 estimate is right.
@@ -18,32 +22,65 @@ estimate is right.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import ceil
 
 from ...cost import SCHEDULERS
 from .fusion.machine import H200
 
-__all__ = ["CLOCK", "MULTIPROCESSORS", "Work", "seconds"]
+__all__ = ["H200_TIMES", "MULTIPROCESSORS", "Times", "Work", "seconds"]
 
 MULTIPROCESSORS = H200.multiprocessors
-#: Cycles in a second.
-CLOCK = 1.98e9
-#: Seconds of a kernel of a CUDA graph besides everything else, and of the start of a block.
-KERNEL, BLOCK = 1.147e-6, 0.603e-9
-#: Seconds that a partitioned kernel takes longer if not all blocks run at a time.
-REGIONS = 0.086e-6
-#: Issue slots of a scheduler for a machine instruction, by class (`toolchain/machine_ops.py`), and for the others.
-SLOTS = {"wide": 3.25, "integer": 1.27, "fp32": 1.4, "special": 8.0, "conversion": 2.0}
-OTHER_SLOTS = 1.43
-#: Cycles of a multiprocessor for an access of a warp to global memory: pixels of at least 4 bytes, and narrower ones.
-ACCESS, NARROW_ACCESS = 1.42, 1.89
-#: Bytes per second of a copy. With one pixel for each thread, few bytes are in flight: then a pixel from memory takes
-#: at least these seconds, and longer by this share if tests come before the first load.
-COPY, LONE_PIXEL, TESTS_FIRST = 4.0e12, 3.58e-12, 0.075
-#: Images of fewer bytes stay in the cache; those of more than the second number all come from memory.
-CACHED, NOT_CACHED = 34e6, 46e6
-#: The power of the norm that joins times that overlap.
-OVERLAP = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The numbers of a GPU.
+
+    ``clock``: cycles in a second. ``kernel`` and ``block``: seconds of a kernel of a CUDA graph besides everything
+    else, and of the start of a block. ``slots``: issue slots of a scheduler for a machine instruction, by class
+    (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``special``: cycles of the unit for functions such as
+    square roots. ``access`` and ``narrow_access``: cycles of a multiprocessor for an access of a warp to global memory,
+    for pixels of at least 4 bytes and for narrower ones.
+
+    ``copy``: bytes per second of a copy, and ``cache``: those of images in the cache. With one pixel for each thread, a
+    pixel from memory takes at least ``lone_pixel`` seconds, and longer by the share ``tests_first`` if tests come
+    before the first load. Images of fewer than ``cached`` bytes stay in the cache; those of more than ``not_cached``
+    bytes all come from memory.
+
+    ``latency``: the share of the cycles of a warp by its schedule that it takes, without waits for loads; ``waiting``:
+    that of the waits, since most loads are hits. ``fetch``: cycles for an instruction that a warp executes first, from
+    ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer.
+    ``edge``: the share of the longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of
+    the norm that joins times that overlap.
+    """
+
+    clock: float = 1.98e9
+    kernel: float = 9.353e-07
+    block: float = 0.603e-9
+    slots: Mapping[str, float] = field(
+        default_factory=lambda: {"wide": 4.12, "integer": 1.11, "fp32": 1.35, "conversion": 2.0}
+    )
+    special: float = 8.0
+    other_slots: float = 0.8308
+    access: float = 1.347
+    narrow_access: float = 1.503
+    copy: float = 4.0e12
+    cache: float = 4.581e12
+    lone_pixel: float = 3.845e-12
+    tests_first: float = 0.075
+    cached: float = 34e6
+    not_cached: float = 46e6
+    latency: float = 1.755
+    waiting: float = 0.1829
+    fetch: float = 15.68
+    fetched: float = 1185.0
+    regions: float = 9.29e-08
+    edge: float = 1.463
+    overlap: float = 6.441
+
+
+H200_TIMES = Times()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +88,11 @@ class Work:
     """What a kernel does.
 
     ``kinds`` are the machine instructions of a warp by class, and ``more`` is the factor by which an average warp
-    executes more than this. ``resident`` are the blocks that a multiprocessor holds at a time. ``rows`` are the pixels
-    of a thread, and ``pixel_bytes`` the bytes of the narrowest pixel that is read.
+    executes more than this. ``cycles`` are those of a warp alone, in which it waits ``exposed`` cycles for loads, and
+    ``code`` are its machine instructions. ``edge_cycles`` and ``edge_code`` are those of the warps at an edge that
+    execute the most, which wait ``edge_exposed`` cycles. ``resident`` are the blocks that a multiprocessor holds at a
+    time. ``rows`` are the pixels of a thread, and ``pixel_bytes`` the bytes of the narrowest pixel that is read.
+    ``sectors`` is the factor by which rows that do not begin at a sector of the cache need more of them.
     """
 
     blocks: int
@@ -60,29 +100,48 @@ class Work:
     resident: int
     rows: int
     kinds: Mapping[str, float]
+    cycles: float
+    exposed: float
+    code: float
+    edge_code: float
+    edge_cycles: float
+    edge_exposed: float
     more: float
     is_partitioned: bool
     pixels: int
     moved: int
     pixel_bytes: int
+    sectors: float
 
 
-def seconds(work: Work) -> float:
+def seconds(work: Work, times: Times = H200_TIMES) -> float:
     """The estimated time of a kernel."""
-    warps = work.blocks * work.warps / MULTIPROCESSORS
-    slots = sum(count * SLOTS.get(kind, OTHER_SLOTS) for kind, count in work.kinds.items()) * work.more
+    # Few blocks are not spread evenly.
+    warps = ceil(work.blocks / MULTIPROCESSORS) * work.warps
+    slots = sum(count * times.slots.get(kind, times.other_slots) for kind, count in work.kinds.items()) * work.more
     accesses = work.kinds.get("load_global", 0.0) + work.kinds.get("store_global", 0.0)
-    issue = warps * slots / SCHEDULERS / CLOCK
-    loads = warps * accesses * (ACCESS if work.pixel_bytes >= 4 else NARROW_ACCESS) / CLOCK
-    from_memory = min(max((work.moved - CACHED) / (NOT_CACHED - CACHED), 0.0), 1.0)
-    memory = from_memory * work.moved / COPY
+    special = ceil(warps / SCHEDULERS) * work.kinds.get("special", 0.0) * times.special * work.more / times.clock
+    issue = ceil(warps / SCHEDULERS) * slots / times.clock
+    loads = warps * accesses * (times.access if work.pixel_bytes >= 4 else times.narrow_access) / times.clock
+    from_memory = min(max((work.moved - times.cached) / (times.not_cached - times.cached), 0.0), 1.0)
+    memory = work.moved * (from_memory / times.copy + (1 - from_memory) * work.sectors / times.cache)
     if work.rows == 1:
-        lone = work.pixels * LONE_PIXEL * (1 + TESTS_FIRST * work.is_partitioned)
+        lone = work.pixels * times.lone_pixel * (1 + times.tests_first * work.is_partitioned)
         memory = max(memory, from_memory * lone)
-    late = REGIONS if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS else 0.0
-    return KERNEL + late + _norm(work.blocks * BLOCK, issue, loads, memory)
+    alone, at_edge = (
+        (times.latency * (cycles - exposed) + times.waiting * exposed) / times.clock
+        for cycles, exposed in ((work.cycles, work.exposed), (work.edge_cycles, work.edge_exposed))
+    )
+    fetch, fetch_at_edge = (
+        times.fetch * max(0.0, code - times.fetched) / times.clock for code in (work.code, work.edge_code)
+    )
+    before = alone * work.more * max(0.0, work.blocks / (work.resident * MULTIPROCESSORS) - 1)
+    last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
+    if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS:
+        last += times.regions
+    return times.kernel + last + _norm(times.overlap, work.blocks * times.block, issue, special, loads, memory, before)
 
 
-def _norm(*values: float) -> float:
+def _norm(power: float, *values: float) -> float:
     largest = max(values)
-    return largest * sum((value / largest) ** OVERLAP for value in values) ** (1 / OVERLAP) if largest else 0.0
+    return largest * sum((value / largest) ** power for value in values) ** (1 / power) if largest else 0.0

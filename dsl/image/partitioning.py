@@ -7,8 +7,9 @@ without the check. It needs blocks whose width is a multiple of 32. Listing 5 of
 then the warp. Here one comparison of x with a multiple of 32 does both.
 
 In `isp_rows`, a thread computes several pixels, one below the other. So fewer blocks have to be started, index
-arithmetic is shared, and a pixel that several of them read is loaded once. The last row of blocks tests which of its
-pixels are in the image. An operator without any check gets such a kernel, too.
+arithmetic is shared, and a pixel that several of them read is loaded once. Threads of the last row of blocks whose
+pixels are partly below the image compute one pixel after the other. An operator without any check gets such a kernel,
+too.
 
 The bounds differ from equation 2 of the paper, which rounds the numbers of blocks at the left and at the top down: with
 a window that reaches less than a block that is 0, and no block would check. They are rounded up here. A block that is
@@ -290,7 +291,7 @@ class _Kernel:
         ]
 
         def statements(part: PixelFunction | None, row: Side) -> list[str]:
-            return ["return"] if part is None else store(part, cut=bool(row.name))
+            return ["return"] if part is None else store(part, cut=row.high)
 
         inner = [
             (test, _chain([(each, statements(part, row)) for each, part in columns])) for test, row, columns in rows

@@ -44,6 +44,10 @@ from .. import (
 __all__ = [
     "add_pairs",
     "add_word",
+    "begin_pairs",
+    "begin_words",
+    "end_pairs",
+    "end_words",
     "histogram_of_pixels",
     "identity_number",
     "move_narrow",
@@ -72,13 +76,15 @@ if TYPE_CHECKING:
     def REDUCE_finish(value: REDUCE_VALUE, pixels: i64) -> REDUCE_RESULT: ...
     def REDUCE_move(value: REDUCE_VALUE, lanes: i32) -> REDUCE_VALUE: ...
     def REDUCE_bin(pixel: REDUCE_PIXEL) -> i32: ...
+    def REDUCE_begin() -> REDUCE_VALUE: ...
     def REDUCE_add(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE: ...
+    def REDUCE_end(total: REDUCE_VALUE) -> REDUCE_VALUE: ...
     def REDUCE_pairs(left: u32, right: u32) -> u32: ...
     def REDUCE_warp(value: REDUCE_VALUE) -> REDUCE_VALUE: ...
     def REDUCE_extremum(mask: int, value: REDUCE_WIDE) -> REDUCE_WIDE: ...
 else:
     REDUCE_identity = REDUCE_lift = REDUCE_combine = REDUCE_finish = REDUCE_move = REDUCE_bin = None
-    REDUCE_add = REDUCE_pairs = REDUCE_warp = REDUCE_extremum = None
+    REDUCE_add = REDUCE_begin = REDUCE_end = REDUCE_pairs = REDUCE_warp = REDUCE_extremum = None
 
 REDUCE_IDENTITY = 0.0
 #: Threads of a block, and its warps.
@@ -265,6 +271,12 @@ def whole_words(source: const_ptr[REDUCE_PIXEL]) -> bool:
 
 
 @device(inline=True)
+def begin_words() -> REDUCE_VALUE:
+    """What the words of a thread are combined with first."""
+    return REDUCE_identity()
+
+
+@device(inline=True)
 def add_word(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
     """A value combined with the pixels of a word, one after the other."""
     for i in unroll(range(REDUCE_PER)):
@@ -273,8 +285,22 @@ def add_word(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
 
 
 @device(inline=True)
-def add_pairs(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
-    """The same for the smallest or the largest of integers of 8 and 16 bits, which are compared in pairs of 16 bits.
+def end_words(total: REDUCE_VALUE) -> REDUCE_VALUE:
+    """The value of the words of a thread."""
+    return total
+
+
+@device(inline=True)
+def begin_pairs() -> u32:
+    """The same as `begin_words` for the smallest or the largest of integers of 8 and 16 bits, of which 32 bits have
+    several."""
+    first = u32(REDUCE_identity())
+    return (first << (32 - REDUCE_BITS)) | ((first << (32 - REDUCE_BITS)) >> 16)
+
+
+@device(inline=True)
+def add_pairs(total: u32, word: REDUCE_WORD) -> u32:
+    """The same as `add_word` for such integers, which are compared in pairs of 16 bits.
 
     Of two such numbers, the one with the larger upper byte is larger. So the upper bytes of the result are those of the
     bytes at odd places, whatever is at even places. Those at even places are compared after a shift by 8 bits.
@@ -286,8 +312,13 @@ def add_pairs(total: REDUCE_VALUE, word: REDUCE_WORD) -> REDUCE_VALUE:
     if REDUCE_BITS == 8:
         for part in unroll(range(4)):
             found = REDUCE_pairs(found, parts[part] << 8)
-    found = REDUCE_pairs(found, found << 16)
-    return REDUCE_combine(total, REDUCE_VALUE(found >> (32 - REDUCE_BITS)))
+    return REDUCE_pairs(total, found)
+
+
+@device(inline=True)
+def end_pairs(total: u32) -> REDUCE_VALUE:
+    """The same as `end_words` for such integers."""
+    return REDUCE_VALUE(REDUCE_pairs(total, total << 16) >> (32 - REDUCE_BITS))
 
 
 @device(inline=True)
@@ -327,11 +358,12 @@ def reduce_in_strides(
     total = REDUCE_identity()
     if whole_words(source):
         chunk = local(REDUCE_WORD, REDUCE_UNROLL)
+        state = REDUCE_begin()
         while at + (REDUCE_UNROLL - 1) * REDUCE_BLOCK < whole:
             for u in unroll(range(REDUCE_UNROLL)):
                 chunk[u] = words[at + u * REDUCE_BLOCK]
             for u in unroll(range(REDUCE_UNROLL)):
-                total = REDUCE_add(total, chunk[u])
+                state = REDUCE_add(state, chunk[u])
             at += step
         if at < whole:
             for u in unroll(range(REDUCE_UNROLL)):
@@ -339,7 +371,8 @@ def reduce_in_strides(
                     chunk[u] = words[at + u * REDUCE_BLOCK]
             for u in unroll(range(REDUCE_UNROLL)):
                 if at + u * REDUCE_BLOCK < whole:
-                    total = REDUCE_add(total, chunk[u])
+                    state = REDUCE_add(state, chunk[u])
+        total = REDUCE_end(state)
     else:
         while at < whole:
             for u in range(REDUCE_UNROLL):

@@ -335,3 +335,14 @@ def test_a_relocatable_cubin_whose_variables_are_larger_than_the_file() -> None:
     kernel = read_cubin(cubin)["k"]
     assert kernel.shared_bytes == 40000
     assert len(cubin) < 40000
+
+
+def test_rare_cases_of_a_division_are_counted_as_called() -> None:
+    """ptxas calls them. They are a part of the counts of the kernel."""
+    for operator, is_called in (("/", True), ("*", False)):
+        source = f'extern "C" __global__ void divide(float *a) {{ a[0] = a[1] {operator} a[2]; }}'
+        (code,) = read_cubin(assemble(compile_cuda(source, "sm_90"), "sm_90").cubin).values()
+        called = sum(sum(each.values()) for each in code.called)
+        assert (called > 50) == is_called and called < code.instructions
+        for kinds_of, rare in zip(code.by_depth, code.called, strict=True):
+            assert all(kinds_of[kind] >= count for kind, count in rare.items())

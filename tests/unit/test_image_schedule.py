@@ -215,11 +215,13 @@ def test_members_of_the_json_are_checked() -> None:
     refused({**group, "nodes": ["across", "across", "down"]}, message="operators in the order of the graph")
     refused({**group, "block": [0, 2], "tiles": "hybrid", "in_registers": 1}, message="1 to 1024 threads")
     refused({**group, "pixels": [100_000_000, 1]}, message="a thread computes at most")
-    refused({**group, "regions": "ips"}, message="regions of a group are one of isp, isp_warp, not 'ips'")
+    refused({**group, "regions": "ips"}, message="regions of a group are one of isp, isp_warp, isp_rows, not 'ips'")
     refused({**group, "regions": "isp"}, message="a kernel with regions computes one operator, which is not a global")
     one = {"nodes": ["across"], "tiled": [], "block": [32, 2], "pixels": [1, 1], "regions": "isp"}
-    refused({**one, "pixels": [1, 2]}, message="a kernel with regions has no tiles, and its threads compute one pixel")
-    refused({**one, "tiles": "warp"}, message="a kernel with regions has no tiles, and its threads compute one pixel")
+    message = "a kernel with regions isp has no tiles, and its threads compute 1 x 1 pixels"
+    refused({**one, "pixels": [1, 2]}, message=message)
+    refused({**one, "tiles": "warp"}, message=message)
+    refused({**one, "regions": "isp_rows"}, message="regions isp_rows has no tiles, and its threads compute 1 x 4")
     refused({**one, "block": [48, 2], "regions": "isp_warp"}, message="width is a multiple of 32, not 48")
     refused({**group, "nodes": ["x"]}, pipeline="corners", message="this is a plan of corners, not of blur")
     with pytest.raises(DslError, match="a plan has an object"):
@@ -315,6 +317,26 @@ class FastRegions(Fake):
         super().microseconds(plan)
         best = [group for group in plan.groups if group.regions == "isp_warp" and group.block == (64, 4)]
         return 100.0 - 10 * sum(group.regions != "" for group in plan.groups) - len(best)
+
+
+class FastRows(Fake):
+    """Kernels with several pixels of a thread are fast, those with blocks of 32 x 8 threads the fastest."""
+
+    def microseconds(self, plan: Plan) -> float:
+        super().microseconds(plan)
+        rows = [group for group in plan.groups if group.regions == "isp_rows"]
+        return 100.0 - 10 * len(rows) - sum(group.block == (32, 8) for group in rows)
+
+
+def test_tuning_tries_kernels_with_several_pixels_of_a_thread() -> None:
+    graph = blur.graph(512, 512)
+    tuned = tune(graph, Options(), FastRows(), 1000, lambda _: None)
+    assert tuned.microseconds == 78
+    assert plan_from_json(graph, tuned.plan.to_json(), Options()) == tuned.plan
+    launches = lower_plan(tuned.plan, Options(), "schedule").launches
+    assert [(launch.pixels, launch.grid, launch.notes[1]) for launch in launches] == [
+        ((1, 4), (16, 16), "4 pixels of a thread")
+    ] * 2
 
 
 def test_tuning_tries_kernels_with_regions() -> None:

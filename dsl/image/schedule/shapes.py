@@ -9,7 +9,7 @@ from typing import Any
 from ..groups import Group, Regions
 from ..lowered import Options
 from ..operators import Image, Node
-from ..partitioning import checks_edges
+from ..partitioning import ROWS, checks_edges
 from ..tiling.lane_layout import COLUMNS
 from ..tiling.teams import WARP, Kind
 from .work import Members
@@ -60,16 +60,21 @@ FEW: tuple[Shape, ...] = (
 
 #: Blocks of kernels with regions, which are tried when schedules are timed.
 BLOCKS = ((32, 4), (32, 8), (64, 4), (128, 1), (128, 4))
+#: Those of kernels with several pixels of a thread.
+BLOCKS_OF_ROWS = ((32, 4), (32, 8), (64, 4), (128, 1))
 
 
 def with_regions(group: Group, options: Options) -> Iterator[Group]:
-    """The kernels with regions of a group of one operator that checks indices."""
+    """The kernels with regions of a group of one operator. Those with one pixel of a thread differ from the naive one
+    if an index is checked; those with several also share what they read."""
     for block in BLOCKS:
         # A block that is one warp wide has no other warps along x.
         kinds: tuple[Regions, ...] = ("isp", "isp_warp") if block[0] > WARP else ("isp",)
-        for regions in kinds:
-            made = Group(group.graph, group.nodes, block=block, regions=regions)
-            if not list(made.problems(options)) and checks_edges(group.nodes[0], replace(options, block=block)):
+        of_rows: tuple[Regions, ...] = ("isp_rows",) if block in BLOCKS_OF_ROWS else ()
+        for regions in (*kinds, *of_rows):
+            rows = ROWS if regions == "isp_rows" else 1
+            made = Group(group.graph, group.nodes, block=block, pixels=(1, rows), regions=regions)
+            if not list(made.problems(options)) and checks_edges(group.nodes[0], replace(options, block=block), rows):
                 yield made
 
 

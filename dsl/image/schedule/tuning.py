@@ -1,9 +1,10 @@
 """The schedule that is fastest on a GPU, within a budget of seconds.
 
-First the plans of all searches are timed (`auto.candidates`), and the one with regions for each operator that checks
-indices. Then plans around the best one are timed, in the order of their time by the model (`neighbours`): with regions,
-other tiles, blocks, pixels of a thread and registers of a group, with two groups merged, or with a group split. After a
-batch that has a better plan, the search goes on around that one. The time of each plan is measured once.
+First the plans of all searches are timed (`auto.candidates`), and those in which each operator has a kernel with
+regions, with one pixel and with several pixels of a thread. Then plans around the best one are timed, in the order of
+their time by the model (`neighbours`): with regions, other tiles, blocks, pixels of a thread and registers of a group,
+with two groups merged, or with a group split. After a batch that has a better plan, the search goes on around that one.
+The time of each plan is measured once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..graph import Graph
-from ..groups import Plan, separate
+from ..groups import Plan, Regions, separate
 from ..lowered import Options
 from .auto import candidates
 from .costs import TimeModel, time_model
@@ -49,7 +50,9 @@ def tune(graph: Graph, options: Options, measure: Measure, seconds: float, progr
     that is better, and for each batch."""
     search = _Search(options, measure, time.monotonic() + seconds, progress)
     found = {each.name: each.plan for each in candidates(graph, options)}
-    found["isp"] = _partitioned(graph, options)
+    kinds: tuple[Regions, ...] = ("isp", "isp_rows")
+    for regions in kinds:
+        found[regions] = _partitioned(graph, options, regions)
     for plan in search.batches([*found.values()]):
         search.time(plan, next(name for name, each in found.items() if each is plan))
     model = time_model()
@@ -107,10 +110,13 @@ class _Search:
         return self.best[0] is not before
 
 
-def _partitioned(graph: Graph, options: Options) -> Plan:
-    """A kernel for each operator, with regions if it checks indices."""
+def _partitioned(graph: Graph, options: Options, regions: Regions) -> Plan:
+    """A kernel for each operator, with these regions where there is such a kernel."""
     plan = separate(graph, options.block)
-    return replace(plan, groups=tuple(next(with_regions(group, options), group) for group in plan.groups))
+    groups = (
+        next((each for each in with_regions(group, options) if each.regions == regions), group) for group in plan.groups
+    )
+    return replace(plan, groups=tuple(groups))
 
 
 def _difference(before: Plan, after: Plan) -> str:
