@@ -187,10 +187,10 @@ class _Body(Writer):
             choice = rng.random()
             part = rng.randrange(1, max(2, budget // 2 + 1))
             if choice < 0.12 and budget > 3 and depth < _DEEPEST:
-                self.branch(partial(self.inside, part, depth + 1), self.leave)
+                self.write_branch(partial(self.inside, part, depth + 1), self.leave)
                 budget -= part
             elif choice < 0.2 and budget > 3 and depth < _DEEPEST:
-                self.loop(partial(self.inside, part, depth + 1), may_skip=True)
+                self.write_loop(partial(self.inside, part, depth + 1), may_skip=True)
                 budget -= part
             elif choice < 0.26:
                 self.emit(f"@{self.predicate()} ret")

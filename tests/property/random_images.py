@@ -100,10 +100,10 @@ class _Images(Writer):
             choice = rng.random()
             part = rng.randrange(1, max(2, budget // 2 + 1))
             if choice < 0.12 and budget > 3 and depth < _DEEPEST:
-                self.branch(partial(self.inside, part, depth + 1))
+                self.write_branch(partial(self.inside, part, depth + 1))
                 budget -= part
             elif choice < 0.22 and budget > 3 and depth < _DEEPEST:
-                self.loop(partial(self.inside, part, depth + 1), may_skip=False)
+                self.write_loop(partial(self.inside, part, depth + 1), may_skip=False)
                 budget -= part
             elif choice < 0.6:
                 rng.choice([self.fetch, self.fetch, self.load, self.load, self.store, self.query])()

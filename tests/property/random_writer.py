@@ -158,7 +158,7 @@ class Writer:
 
     # --- control flow --------------------------------------------------------------------------------------------
 
-    def branch(self, side: Callable[[], None], leave: Callable[[str], str] = "bra {}".format) -> None:
+    def write_branch(self, side: Callable[[], None], leave: Callable[[str], str] = "bra {}".format) -> None:
         """A branch with ``side`` on one side, or on both. ``leave`` gives for a label the last instruction of the first
         side, if there are two."""
         other, join = self.label(), self.label()
@@ -171,7 +171,7 @@ class Writer:
             side()
         self.place(join)
 
-    def loop(self, body: Callable[[], None], *, may_skip: bool) -> None:
+    def write_loop(self, body: Callable[[], None], *, may_skip: bool) -> None:
         """A loop with 1 to 3 iterations, or with ``may_skip`` sometimes none."""
         bound = self.define("b32", f"and.b32 {{}}, {self.value('b32')}, 3", is_fixed=True)
         counter, again = self.fresh("b32"), self.fresh("pred")

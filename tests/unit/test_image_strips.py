@@ -94,7 +94,7 @@ def graph_of(boundary: Boundary, *, middle: Any = squared, other: Boundary | Non
 
 def padded(graph: Graph) -> dict[str, str]:
     group = Group(graph, graph.nodes, frozenset(graph.nodes[:1]))
-    found = Reads(group, Options(), frozenset(graph.nodes[:1]))
+    found = Reads(group.nodes, Options(), frozenset(graph.nodes[:1]))
     return {node.name: str(boundary) for node, boundary in found.boundaries.items()}
 
 
