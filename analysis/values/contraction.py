@@ -35,7 +35,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 4. ``mov``, ``neg``, ``cvt`` without effect, packing and unpacking, and a guard on the sum hide no product. ``selp`` and
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
-5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted.
+5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted, nor is the
+   sum of two products of the same operands, in either order. Two loads of one address may become the same operand.
 6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
    that is summed, the second is contracted.
 7. A store and a load of global or shared memory round. Local memory that ptxas promotes to registers does not, nor do
@@ -240,8 +241,10 @@ class _Classes:
         for reach in reached.values():
             reach.escapes |= reach.is_in_local and bool(incoming)
         kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
-        for group in _equal_products(reached, self.block_of, self.ssa):
-            if not all(is_here for instr in group for _, is_here, _ in reached[instr].readers):
+        equal = [group for group in _equal_products(reached, self.block_of, self.ssa) if len(group) > 1]
+        for group in equal:
+            is_spread = len({self.block_of[instr] for instr in group}) > 1
+            if is_spread and not all(is_here for instr in group for _, is_here, _ in reached[instr].readers):
                 kinds.update((instr, "open") for instr in group if reached[instr].sums)
         sources: dict[Instr, set[Instr]] = {}
         for instr, reach in reached.items():
@@ -253,6 +256,8 @@ class _Classes:
                 kinds.update((product, "open") for product in unsure)
             elif len(unsure) > 1:
                 kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
+                same = [product for group in equal if len(products & set(group)) > 1 for product in group]
+                kinds.update((product, "open") for product in unsure if product in same)
         found = {
             instr: Product(kinds[instr], frozenset(reach.sums), frozenset(reach.readers))
             for instr, reach in reached.items()
@@ -345,14 +350,14 @@ def _kind(instr: Instr, reach: _Reach) -> str:
 def _equal_products(
     products: Collection[Instr], block_of: Mapping[Instr, int], ssa: Ssa
 ) -> Iterable[Collection[Instr]]:
-    """Groups of products of several blocks that may have equal operands, in either order."""
-    if len({block_of[instr] for instr in products}) < 2:
+    """Groups of products that may have equal operands, in either order."""
+    if len(products) < 2:
         return
     number_of = _operand_numbers(block_of, ssa)
     groups: dict[object, list[Instr]] = {}
     for instr in products:
         groups.setdefault((instr.form.text, frozenset(_factors(instr, ssa, number_of))), []).append(instr)
-    yield from (group for group in groups.values() if len({block_of[instr] for instr in group}) > 1)
+    yield from groups.values()
 
 
 def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Iterable[object]:

@@ -1,10 +1,11 @@
 """Random kernels of products, sums, stores and loads, and the opcodes that ptxas uses for each sum.
 
-Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the other
-operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are added in
-pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this. Some kernels
-compute one product several times in nested loops and do little else. In some kernels most instructions and branches
-depend on one predicate: guards, the branches around them, and ``selp``.
+Each sum adds its own constant, so that it can be found in the machine code: as ``FADD`` with the constant if the
+other operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have their own constant factor and are
+added in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this, even if both
+have the same constant and their other factors are two loads of one address. Some kernels compute one product several
+times in nested loops and do little else. In some kernels most instructions and branches depend on one predicate:
+guards, the branches around them, and ``selp``.
 """
 
 from __future__ import annotations
@@ -140,16 +141,27 @@ class _Writer:
         self._define(f"selp.f32 {{}}, {one}, {other}, {self.rng.choice(['%p1', '%p1', '%p2'])};")
 
     def _pair(self, depth: int) -> None:
-        products = [self._product() for _ in range(2)]
+        if self.rng.random() < 0.3:
+            # Two loads of one address. If a pass merges them, the products are equal, and ptxas computes one.
+            slot = self.rng.choice(_SLOTS)
+            products = [self._product(f"[%x+{slot}]", number) for number in range(2)]
+        else:
+            products = [self._product() for _ in range(2)]
         self.rng.shuffle(products)
         result = self.new()
         self.lines.append(f"{self.rng.choice(('add', 'sub'))}.f32 {result}, {products[0]}, {products[1]};")
         self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
 
-    def _product(self) -> str:
-        self.constant += 1
+    def _product(self, address: str = "", number: int = 0) -> str:
+        """A product of an input, or of a value that is loaded from ``address``, and of a constant: a new one if
+        ``number`` is 0."""
+        self.constant += number == 0
+        factor = self.rng.choice(self.inputs)
+        if address:
+            factor = self.new()
+            self.lines.append(f"ld.global.f32 {factor}, {address};")
         result = self.new()
-        self.lines.append(f"mul.f32 {result}, {self.rng.choice(self.inputs)}, {_literal(self.constant)};")
+        self.lines.append(f"mul.f32 {result}, {factor}, {_literal(self.constant)};")
         self.values.append(result)
         return result
 
