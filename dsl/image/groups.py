@@ -267,7 +267,8 @@ class Group:
         (`problem_of_block`)."""
         if self.kind != "hybrid":
             if self.in_registers:
-                yield f"{self.in_registers} columns in registers need hybrid tiles, not tiles of a {self.kind}"
+                owner = "lanes" if self.kind == "lanes" else f"a {self.kind}"
+                yield f"{self.in_registers} columns in registers need hybrid tiles, not tiles of {owner}"
             return
         if not 1 <= self.in_registers <= self.pixels[0]:
             yield f"hybrid tiles have 1 to {self.pixels[0]} columns in registers, not {self.in_registers}"

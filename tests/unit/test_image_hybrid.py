@@ -128,6 +128,7 @@ def test_what_is_no_hybrid_tile() -> None:
         "hybrid tiles need blocks whose width is a multiple of 32, not 16"
     ]
     assert problems(in_registers=1, kind="warp") == ["1 columns in registers need hybrid tiles, not tiles of a warp"]
+    assert problems(in_registers=1, kind="lanes") == ["1 columns in registers need hybrid tiles, not tiles of lanes"]
     assert problems(kind="warp", block=(24, 4)) == [
         "tiles of warps need blocks that consist of rectangles of 32 threads, not 24 x 4"
     ]
