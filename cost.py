@@ -82,8 +82,9 @@ class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
-    which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``sm`` is the
-    architecture, 90 for sm_90a.
+    which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
+    the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on. ``sm``
+    is the architecture, 90 for sm_90a.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -99,6 +100,7 @@ class Figures:
     is_static: bool = False
     sm: int = FITTED_SM
     exposed: float | None = None
+    cached: float | None = None
     looped: float | None = None
     quickest: float | None = None
 
@@ -209,16 +211,32 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     warp are longer than the work of the warps of its scheduler. The factor `RESERVE_TO_HOIST` allows for what the
     figures do not contain. If the warp waits for global loads as long as before, nothing overlaps: then ptxas has put
     the loads back behind their branches, and only the computation of their addresses is executed early.
+
+    A load of the same address in each iteration of a loop is in the first-level cache from the second one on, so it has
+    little latency to overlap, unless the data of many warps displace its line. So it has to be faster both with
+    `Figures.cycles` and with `Figures.cached`, with hits for up to `HOIST_WARPS` warps.
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
     # Loads that are executed early make the shortest ways through loops longer.
     if not _waits_less(before, after) or slower_loops(replace(before, quickest=None), after):
         return 0
+    warps = _faster_up_to(before, after)
+    with_hits = _faster_up_to(_with_hits(before), _with_hits(after))
+    if warps == MOST_WARPS and with_hits >= HOIST_WARPS:
+        return None
+    return min(warps, with_hits, HOIST_WARPS)
+
+
+def _faster_up_to(before: Figures, after: Figures) -> int:
     warps = 0
     while warps < MOST_WARPS and _is_faster(before, after, warps + 1):
         warps += 1
-    return None if warps == MOST_WARPS else min(warps, HOIST_WARPS)
+    return warps
+
+
+def _with_hits(figures: Figures) -> Figures:
+    return figures if figures.cached is None else replace(figures, cycles=figures.cached)
 
 
 def _waits_less(before: Figures, after: Figures) -> bool:

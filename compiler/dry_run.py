@@ -19,7 +19,7 @@ __all__ = ["Assembly", "assemblies_of", "assembly_of", "host_linker", "is_same_f
 
 _PROCESS = re.compile(r"tmpxft_[0-9a-f]+_")
 #: A word of the shell where nothing is quoted but by a pair of ".
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*")+')
+_WORD = re.compile(r'(?:[^ \t\r\n"]|"[^"]*")+')
 _REDIRECTION = re.compile(r"\d?>")
 
 #: Options of the host compiler that say for which machine it compiles.
@@ -64,6 +64,8 @@ def _words(command: str) -> list[str]:
 
     >>> _words('cicc "-o" "a b"c ""'), _words('echo "a'), _words(r'echo "a\\"b"')
     (['cicc', '-o', 'a bc', ''], [], ['echo', 'a"b'])
+    >>> _words("a\\u00a0b c")  # the shell knows no other spaces
+    ['a\xa0b', 'c']
     """
     if "\\" not in command and "'" not in command and command.count('"') % 2 == 0:
         return [word.replace('"', "") for word in _WORD.findall(command)]

@@ -89,6 +89,7 @@ class KernelCode:
     unknown_instructions: int
     cycles: float
     exposed: float
+    cached: float
     looped: float
     quickest: float
     calls: tuple[str, ...]
@@ -296,6 +297,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         unknown_instructions=counts.unknown,
         cycles=counts.cycles,
         exposed=counts.exposed,
+        cached=counts.cached,
         looped=counts.looped,
         quickest=counts.quickest,
         calls=tuple(sorted(set(functions) - {name})),

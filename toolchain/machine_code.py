@@ -26,9 +26,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..cost import TRIPS
 from ..graphs import strongly_connected_components
-from .machine_ops import kinds
-from .warp_schedule import by_block, exposed, looped, quickest
+from .machine_ops import kinds, names
+from .repeated_loads import repeated_loads
+from .warp_schedule import alone, by_block, exposed, looped, quickest
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -62,8 +64,9 @@ class MachineCounts:
     `called` counts those of them that only a call reaches, such as the rare cases of divisions. `loops` is the number
     of loops, including nested ones, `unknown` that of instructions without a name in `machine_ops`, `instructions` that
     of all instructions without padding. `cycles` are those of one warp alone, `exposed` is the latency of global loads
-    that it waits for, `looped` are its cycles in loops, and `quickest` those on the shortest ways through them
-    (`warp_schedule`).
+    that it waits for, `cached` are the cycles if each load of the same address in all iterations of a loop misses the
+    caches in the first one only, `looped` are the cycles in loops, and `quickest` those on the shortest ways through
+    them (`warp_schedule`).
     """
 
     instructions: int
@@ -72,6 +75,7 @@ class MachineCounts:
     unknown: int
     cycles: float
     exposed: float
+    cached: float
     looped: float
     quickest: float
     called: tuple[Mapping[str, int], ...]
@@ -100,10 +104,31 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     of_blocks = by_block(program.words, classes, graph.blocks, graph.successors, depth)
     cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
+    cached = _cached(program, sm, classes, graph, depth, cycles)
     inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     least = quickest(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted, in_calls = (tuple(dict(sorted(each.items())) for each in sums) for sums in (by_depth, called))
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, inside, least, in_calls)
+    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, cached, inside, least, in_calls)
+
+
+def _cached(
+    program: _Program, sm: int, classes: Sequence[str], graph: _Graph, depth: Sequence[int], cycles: float
+) -> float:
+    """The cycles if loads of the same address in all iterations of a loop miss the caches in the first one only."""
+    of_ops = names(sm)
+    uniform = [_writes_uniform(of_ops.get(op, "")) for op in program.ops]
+    hits = repeated_loads(program.words, classes, uniform, graph.blocks, graph.successors, depth)
+    if not hits:
+        return cycles
+    of_hits = list(classes)
+    for place in hits:
+        of_hits[place] = "load_local"  # whose latency is that of the first-level cache
+    hit = alone(program.words, of_hits, graph.blocks, graph.successors, depth)
+    return hit + (cycles - hit) / TRIPS
+
+
+def _writes_uniform(name: str) -> bool:
+    return name.startswith("U") or name in ("R2UR", "S2UR", "CS2UR", "VOTEU", "LDCU")
 
 
 @dataclass(slots=True)

@@ -194,6 +194,7 @@ def figures_of(code: KernelCode) -> Figures:
         weight=float(code.weighted_instructions),
         cycles=code.cycles,
         exposed=code.exposed,
+        cached=code.cached,
         looped=code.looped,
         quickest=code.quickest,
         sm=code.sm,

@@ -338,6 +338,9 @@ def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of
     # If it waits for loads as long as before, no load is executed earlier.
     assert preferred_warps(replace(before, exposed=960.0), replace(hoisted, exposed=480.0))
     assert preferred_warps(replace(before, exposed=480.0), replace(hoisted, exposed=480.0)) == 0
+    # The latencies of a table that the first-level cache has are too short to be overlapped in more than one warp.
+    assert preferred_warps(replace(before, cached=500.0), replace(hoisted, cached=300.0)) == 1
+    assert preferred_warps(replace(before, cached=500.0), replace(hoisted, cached=500.0)) == 0
     # Where fewer warps fit than before, it is not for launches in which all of them would be resident.
     assert preferred_warps(replace(before, cycles=1e6), replace(hoisted, warps=12)) == 3
 

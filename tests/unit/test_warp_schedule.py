@@ -135,3 +135,37 @@ def test_the_head_of_a_loop_at_the_end_of_a_line_costs_one_or_two_cycles(length:
     waits = [(code.looped - least) / TRIPS for code in codes]
     assert waits == [{6: 1, 7: 2}.get((head + count) % 8, 0) for count in range(17)]
     assert {code.cycles - codes[0].cycles - count for count, code in enumerate(codes)} == {0}
+
+
+REREAD = """
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry k(.param .u64 a, .param .u64 o, .param .u32 n)
+{{
+	.reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %p;
+	ld.param.u64 %rd1, [a]; ld.param.u64 %rd2, [o]; ld.param.u32 %r1, [n];
+L:
+	ld.global.u32 %r2, [%rd1];
+	st.global.u32 [%rd2], %r2;
+	add.u64 %rd2, %rd2, 4;
+	{next}
+	add.u32 %r1, %r1, -1;
+	setp.ne.u32 %p, %r1, 0;
+	@%p bra L;
+	ret;
+}}
+"""
+
+
+def test_a_load_of_the_same_address_in_all_iterations_misses_once() -> None:
+    def code(then: str) -> Any:
+        try:
+            return read_cubin(assemble(REREAD.format(next=then), "sm_90").cubin)["k"]
+        except ToolMissing as why:
+            pytest.skip(str(why))
+
+    same, other = code(""), code("add.u64 %rd1, %rd1, 4;")
+    waits = (same.cycles - same.cached) / (LATENCY[LOAD] - LATENCY["load_local"]) * TRIPS / (TRIPS - 1)
+    assert waits >= TRIPS and waits == round(waits)
+    assert (other.cached, other.exposed) == (other.cycles, same.exposed)
