@@ -170,11 +170,19 @@ class _Extents(Mapping[int, Extent | None]):
 
     def _find(self, index: int) -> Extent | None:
         pointer = int.from_bytes(self._request.arguments[index], "little")
-        extent = self._request.extents.get(index)
-        if extent is None:
-            extent = self._machine.allocation(pointer) if pointer else None
+        given = self._request.extents.get(index)
         trusted = Flag.MAPPED_ONCE in self._request.flags
-        return extent if extent is not None and (trusted or self._machine.is_mapped_once(pointer)) else None
+        if given is not None:
+            return given if trusted or self._machine.is_mapped_once(pointer) else None
+        found = self._machine.allocation(pointer) if pointer else None
+        if found is None or self._machine.is_mapped_once(pointer):
+            return found
+        return found if trusted and not self._has_neighbour(found) else None
+
+    def _has_neighbour(self, found: Extent) -> bool:
+        """Whether memory that the driver knows touches an extent. Several mappings may be one buffer of the program. The
+        driver gives the extent of a single one."""
+        return any(self._machine.allocation(each) is not None for each in (found.begin - 1, found.end))
 
     def __iter__(self) -> Iterator[int]:
         return (index for index, each in enumerate(self._kernel.parameters) if each.pointer)

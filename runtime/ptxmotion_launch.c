@@ -933,6 +933,16 @@ static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wid
     return values[SIZE] != 0;
 }
 
+/* Whether memory that the driver knows touches a range. Several mappings of cuMemMap, or several registrations, may be one
+ * buffer of the program. The driver gives the extent of a single one. */
+static int has_neighbour(const ptxmotion_driver *driver, uint64_t begin, size_t size)
+{
+    uint64_t first;
+    size_t count;
+    return driver->mem_get_address_range(&first, &count, begin - 1) == 0 ||
+           driver->mem_get_address_range(&first, &count, begin + size) == 0;
+}
+
 static int find_extent(struct facts *facts, uint32_t index, int slot)
 {
     const ptxmotion_module *module = facts->kernel->module;
@@ -945,6 +955,8 @@ static int find_extent(struct facts *facts, uint32_t index, int slot)
     int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
     if (!(is_given && is_trusted) && !find_allocation(module, pointer, &begin, &end)) {
         if (!is_trusted || pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer))
+            return UNKNOWN;
+        if (!is_given && has_neighbour(module->driver, first, size))
             return UNKNOWN;
         begin = first;
         end = begin + size;
