@@ -180,8 +180,8 @@ class _Extents(Mapping[int, Extent | None]):
         return found if trusted and not self._has_neighbour(found) else None
 
     def _has_neighbour(self, found: Extent) -> bool:
-        """Whether memory that the driver knows touches an extent. Several mappings may be one buffer of the program. The
-        driver gives the extent of a single one."""
+        """Whether memory that the driver knows touches an extent. Several mappings may be one buffer of the program,
+        and the driver gives the extent of a single one."""
         return any(self._machine.allocation(each) is not None for each in (found.begin - 1, found.end))
 
     def __iter__(self) -> Iterator[int]:

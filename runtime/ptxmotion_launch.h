@@ -57,7 +57,8 @@ enum ptxmotion_flags {
     /* Launch the kernel itself. */
     PTXMOTION_ORIGINAL = 4,
     /* No two addresses lead to the same memory. The caller promises it. Without it, memory that the program itself has
-     * mapped (cuMemMap), registered or imported has no known extent. */
+     * mapped (cuMemMap), registered or imported has no known extent. With it, such memory has one unless another mapping
+     * touches it, since a buffer may consist of several. */
     PTXMOTION_MAPPED_ONCE = 8
 };
 

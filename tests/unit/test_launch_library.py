@@ -177,8 +177,8 @@ def test_memory_that_may_have_two_addresses() -> None:
 
 @pytest.mark.parametrize("start", [Y.end, Y.begin - 0x40])
 def test_a_buffer_of_several_mappings(start: int) -> None:
-    """One buffer may consist of several mappings of cuMemMap in one range of addresses. The driver gives the extent of one
-    mapping, so a larger index is not outside of the buffer, and two extents may be parts of one buffer."""
+    """One buffer may consist of several mappings of cuMemMap in one range of addresses. The driver gives the extent of
+    one mapping. So a larger index is not outside of the buffer, and two extents may be parts of one buffer."""
     driver = driver_of()
     driver.allocations = [X, Y, Extent(start, start + 0x40)]
     driver.mapped_twice = driver.allocations
