@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Sym, Variable, registers
+from ...ptx import Imm, Instr, Kernel, Mem, Module, Param, Reg, ScalarType, Special, Sym, Variable, registers
+from ...ptx.operands import walk
 from ...ptx.operations import ADDRESS_CONVERSIONS, CONVERSIONS, COPIES, Operation, Pointers
 from ...ptx.types import is_integer_literal, literal_value
 from .input_regions import Regions
@@ -343,7 +344,10 @@ def _dynamic_bytes(kernel: Kernel) -> int:
 
 
 def _names(kernel: Kernel, special: str) -> bool:
-    return any(operand.text == special for instr in kernel.instructions() for operand in instr.operands)
+    """Whether the kernel reads a special register such as ``%tid.y``, or the vector of which it is a component."""
+    texts = (special, special.partition(".")[0])
+    operands = (operand for instr in kernel.instructions() for operand in instr.operands)
+    return any(part.text in texts for operand in operands for part in walk(operand) if isinstance(part, Special))
 
 
 # --- what the PTX shows about parameters -----------------------------------------------------------------------------

@@ -37,6 +37,8 @@ READS = {
     "far": "add.u32 %j, %i, 40; rem.u32 %j, %j, %n;",
     "mirror": "sub.u32 %j, %n, %i; sub.u32 %j, %j, 1;",
     "blocks": "mov.u32 %t, %nctaid.x; add.u32 %j, %i, %t; rem.u32 %j, %j, %n;",
+    "extents": "mov.v4.u32 {%t, %j, %w, %z}, %nctaid; add.u32 %j, %i, %t; rem.u32 %j, %j, %n;",
+    "short": "mov.u16 %h, %nctaid.x; cvt.u32.u16 %t, %h; add.u32 %j, %i, %t; rem.u32 %j, %j, %n;",
 }
 #: Where the result is stored. All but the last are permutations of the indices below n.
 WRITES = ("same", "same", "same", "mirror", "atomic", "shared", "dynamic", "early")
@@ -135,7 +137,8 @@ def kernel_text(
         f"{head}// {read} {write} {extra[0]}\n{pool}{outside}"
         f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u32 n, .param .u32 k)\n"
         f"{'.maxntid 64, 1, 1' if extra[1] % 2 else ''}\n{{\n{tile}{inside}"
-        "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w, %z;\n  .reg .u64 %x, %y, %o, %d;\n  .reg .pred %p, %q;\n"
+        "  .reg .u32 %n, %k, %th, %s, %b, %i, %j, %t, %v, %w, %z;\n  .reg .u64 %x, %y, %o, %d;\n"
+        "  .reg .u16 %h;\n  .reg .pred %p, %q;\n"
         f"{body}\nDONE:\n  ret;\n}}\n"
     )
 

@@ -316,6 +316,14 @@ SEEN: dict[str, tuple[str, str, str, str]] = {
         "setp.ge.u32",
         "setp.gt.u32",
     ),
+    "coordinates as a vector": (
+        ".param .u64 a",
+        "mov.v4.u32 {%r0, %r1, %r2, %r3}, %tid; mov.v4.u32 {%r3, %r4, %r5, %r6}, %ctaid; mad.lo.u32 %r7, %r1, 32, %r4; "
+        "mad.lo.u32 %r0, %r7, 16, %r0; and.b32 %r0, %r0, 255; mul.wide.u32 %d0, %r0, 4; ld.param.u64 %d1, [a]; "
+        "add.u64 %d2, %d1, %d0; red.global.add.u32 [%d2], 1;",
+        "mad.lo.u32 %r7, %r1, 32, %r4;",
+        "mov.u32 %r7, 0;",
+    ),
     "signed and unsigned bounds": (
         ".param .u64 a, .param .u32 n",
         INDEX + "ld.param.u32 %r5, [n]; setp.ge.s32 %p1, %r3, %r5; @%p1 bra E; st.global.u32 [%d2], 7; E:",

@@ -283,6 +283,24 @@ def test_different_grids_are_guarded(grids: tuple[int, int]) -> None:
     assert fused.grid == ((3, 1, 1) if isinstance(grids[0], int) else (2, 2, 1))
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        "mov.v4.u32 {%f0, %r1, %r2, %r3}, %nctaid;",
+        ".reg .v4 .u32 %v; mov.v4.u32 %v, %nctaid; mov.u32 %f0, %v.x;",
+        ".reg .u16 %h; mov.u16 %h, %nctaid.x; cvt.u32.u16 %f0, %h;",
+    ],
+)
+def test_different_grids_as_vectors_or_short_words_are_refused(read: str) -> None:
+    """The vector has all extents of the fused grid, and a word of 32 bits cannot take the place of one of 16 bits."""
+    body = read + " add.s32 %f0, %f0, %i; st.global.u32 [%p], %f0;"
+    for extents in ((2, 3), ("g", "h")):
+        first, second = (launch(body, a=name, grid=grid) for name, grid in zip("ab", extents, strict=True))
+        with pytest.raises(CannotFuse, match="the grids differ, and 'mov"):
+            build(first, second, decide(first, second, may_pad=True), name="both")
+    fuse(launch(body), launch(body, a="b"))
+
+
 def test_symbolic_grids_become_parameters() -> None:
     body = "mov.u32 %f0, %nctaid.x; add.s32 %f0, %f0, %i; st.global.u32 [%p], %f0;"
     first, second = launch(body, grid="g + 1"), launch(body, a="c", grid="h")

@@ -14,15 +14,17 @@ while the answer's ``checks`` are true.
 Guarantees: each such launch of the fused kernel with ``grid``, ``block``, ``shared`` and the arguments that
 ``parameters`` name leaves the same memory as the two launches, except in ``dead_buffers``.
 Refuses, with `CannotFuse`: a pair that is not fusible, a grid barrier that was not requested, modules of different
-architectures.
+architectures, different grids if a body reads ``%nctaid`` as a vector or as 16 bits.
 Reference: thesis §5.1, figure 5.1.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...analysis.divergence.sources import operand_widths
 from ...analysis.manager import Facts
 from ...analysis.values.contraction import Contraction, may_contract
 from ...ptx import (
@@ -46,6 +48,7 @@ from ...ptx import (
 from ...ptx.builder import Builder
 from ...ptx.errors import SourceText
 from ...ptx.ir import Declaration
+from ...ptx.operands import walk
 from ...ptx.operations import Operation
 from ...ptx.verify import verify
 from ..contraction_audit import keep_contraction
@@ -267,6 +270,8 @@ class _Fusion:
                 reg = Reg(f"%fused{tag}_nctaid_{axis}{side}", TYPES["u32"])
                 self.kernel.declarations.append(RegisterDeclaration(reg.type, reg.text))
                 operands[side][f"%nctaid.{axis}"] = reg
+        for site, replaced in zip(self.sites, operands, strict=True):
+            _check_extents(site.kernel, replaced)
         return operands
 
     def _grid(self) -> Extents:
@@ -416,6 +421,21 @@ class _Fusion:
             builder.emit("bra", target)
             guards.append(block)
         return guards
+
+
+def _check_extents(kernel: Kernel, replaced: Mapping[str, Operand]) -> None:
+    """Raises `CannotFuse` if the kernel reads an extent of ``replaced`` other than as a word: with the other extents as
+    the vector ``%nctaid``, or as 16 bits."""
+    for instr in kernel.instructions() if replaced else ():
+        for place, operand in enumerate(instr.operands):
+            for part in walk(operand):
+                if not isinstance(part, Special) or part.name not in ("%nctaid", *replaced):
+                    continue
+                width = operand_widths(instr.form)[place] if place < len(instr.form.specs) else 0
+                if part.name == "%nctaid" or part is not operand or width != 32:
+                    raise CannotFuse(
+                        f"the grids differ, and '{instr.text}' reads one extent in a way that is not replaced"
+                    )
 
 
 def _redirect(blocks: list[Block], join: Block) -> None:
