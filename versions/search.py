@@ -55,6 +55,7 @@ __all__ = ["FEW_WARPS", "HOISTING", "REASONS", "Candidate", "Optimize", "Version
 REASONS: dict[str, str] = {
     "debug": "the module has debug information of unoptimized code",
     "address-size": "its pointers do not have 64 bits",
+    "own-variable": "it declares a variable in global memory, which its launches share",
     "no-pairs": "no two of its pointer parameters point to memory of which one part is written",
     "unchanged": "disjoint buffers make no rewrite possible that the gate keeps",
     "same": "the result is the same as without the promise that buffers are disjoint",
@@ -159,14 +160,17 @@ class VersionSearch:
             flatten_scopes(kernel)
             facts = Facts(kernel, self._module)
             pointers = single_pointers(facts)
+            if any(each.space == "global" for each in kernel.variables):
+                found[name] = Versioned(reason="own-variable", pointers=pointers)
+                continue
             pairs[name] = pointer_pairs(pointers, facts.memory.buffers.writes)
             found[name] = Versioned(reason="same" if pairs[name] else "no-pairs", pointers=pointers)
-        candidates = [name for name in self._given if pairs[name] and name not in self._independent]
+        candidates = [name for name in pairs if pairs[name] and name not in self._independent]
         restricted = self._optimized(candidates, Promise(everything=True), self._transform.passes)
         for name, kernel in restricted.items():
             candidate, reason = self._disjoint(name, kernel, pairs[name])
             found[name] = replace(found[name], candidates=(candidate,) if candidate else (), reason=reason)
-        for name in self._given:
+        for name in pairs:
             disjoint = found[name].candidates
             aligned = self._aligned(name, disjoint)
             candidate, reason = self._inside(name, disjoint)

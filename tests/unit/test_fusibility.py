@@ -211,6 +211,10 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "ld.global.u32 %f0, [counter]; st.global.u32 [%p], %f0;",
         {"head": ".visible .global .align 4 .u32 counter;"},
     ),
+    "shared with its other launches": (
+        "atom.global.add.u32 %f0, [counter], 1; st.global.u32 [%p], %f0;",
+        {"declarations": ".global .align 4 .u32 counter;"},
+    ),
     "may be written": (
         "st.global.u32 [table], %i;",
         {"head": ".global .align 4 .u32 table[2] = {1, 2};"},
@@ -255,6 +259,14 @@ def test_a_function_that_reads_the_grid() -> None:
     call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
     assert kind(launch(call, head=head.format("%ctaid.x")), launch(LOAD)) == "thread"
     assert kind(launch(call, head=head.format("%nctaid.x")), launch(LOAD)) == "none"
+
+
+def test_a_function_with_a_variable_in_global_memory() -> None:
+    head = (
+        ".func (.param .b32 r) f() { .global .u32 g; .reg .b32 %v; ld.global.u32 %v, [g]; st.param.b32 [r], %v; ret; }"
+    )
+    call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
+    assert kind(launch(call, head=head), launch(LOAD)) == "none"
 
 
 def test_a_function_that_accesses_shared_memory() -> None:

@@ -252,6 +252,15 @@ def test_no_version_where_nothing_is_written() -> None:
     assert [each.reason for each in result.remarks if each.pass_name == "versions"] == ["no-pairs"]
 
 
+def test_no_version_of_a_kernel_with_a_variable_in_global_memory() -> None:
+    """All launches of the kernel share the variable. A version would have a copy of it."""
+    counting = SUM.replace("LOOP:", "mov.u64 %rd13, seen; red.global.add.u32 [%rd13], 1;\nLOOP:", 1)
+    counting = counting.replace("    .reg .pred %p;", "    .global .align 4 .u32 seen;\n    .reg .pred %p;", 1)
+    result, contract = with_contract(counting)
+    assert len(contract.kernels["sum"].versions) == 1 and result.text.count(".global .align 4 .u32 seen") == 1
+    assert [each.reason for each in result.remarks if each.pass_name == "versions"] == ["own-variable"]
+
+
 def test_a_pointer_from_memory_stays_conservative() -> None:
     """The pointers of the sums are loaded, so they may point to ``a``, which no condition excludes."""
     indirect = SUM.replace("ld.param.u64 %rd3, [y];", "ld.param.u64 %rd10, [y]; ld.global.u64 %rd3, [%rd10];")

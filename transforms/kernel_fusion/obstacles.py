@@ -243,7 +243,11 @@ def _module_variables(kernel: Kernel, module: Module, counters: frozenset[str] =
     }
     own = set(map(id, kernel.variables))
     for variable in sorted(mentioned, key=lambda each: each.name):
-        if id(variable) in own or variable.space in ("param", "shared", "local", "reg"):
+        if variable.space in ("param", "shared", "local", "reg"):
+            continue
+        if id(variable) in own:
+            if variable.space == "global":  # it has one place in memory, which all launches of the kernel share
+                yield f"variable '{variable.name}' of '{kernel.name}' is shared with its other launches"
             continue
         if variable.name in counters:  # each fused kernel gets its own counter
             continue
