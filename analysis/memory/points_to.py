@@ -36,7 +36,7 @@ from ..effects import is_call_parameter
 from ..graph.cfg import Cfg
 from ..values.ssa import Ssa
 
-__all__ = ["Object", "Objects", "Pointees", "is_pointer_parameter"]
+__all__ = ["Object", "Objects", "Pointees", "is_pointer_parameter", "is_within"]
 
 Object = Param | Variable
 Objects = frozenset[Object] | None
@@ -60,6 +60,11 @@ _SMALL_MASK = 1 << 16
 def is_pointer_parameter(param: Param, address_bits: int) -> bool:
     """Whether the parameter may be a pointer: one integer with the width of an address."""
     return not param.dims and param.lanes == 1 and param.type.bits == address_bits and not param.type.is_float
+
+
+def is_within(param: Param, offset: int, size: int) -> bool:
+    """Whether ``size`` bytes at ``offset`` are bytes of the parameter."""
+    return 0 <= offset and offset + size <= (param.bytes or 0)
 
 
 class Pointees:
@@ -392,7 +397,9 @@ class Pointees:
         param = address.base.declaration
         if not isinstance(param, Param) or param not in self._params:
             return None
-        if scalar is None or scalar.bits < self.address_bits:
+        if scalar is None or not is_within(param, address.offset + address.base.offset, scalar.bytes * form.lanes):
+            return None  # ptxas accepts it; what is read belongs to another parameter
+        if scalar.bits < self.address_bits:
             return _INTEGER_VALUE
         return frozenset([param])
 

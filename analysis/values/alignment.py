@@ -18,7 +18,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from ...ptx import Param, Reg, Sym, Variable
+from ...ptx import Instr, Param, Reg, Sym, Variable
 from ...ptx.operations import ADDRESS_CONVERSIONS, Operation
 from ..effects import is_call_parameter
 from ..memory.alias import Promise, Reference
@@ -107,7 +107,7 @@ class Alignments:
                     address = instr.address
                     param = address.base.declaration if address is not None and isinstance(address.base, Sym) else None
                     is_whole = instr.form.type is not None and instr.form.type.bits == bits
-                    if isinstance(param, Param) and is_whole and is_pointer_parameter(param, bits):
+                    if isinstance(param, Param) and is_whole and _is_start(instr) and is_pointer_parameter(param, bits):
                         promised = self._promise.alignment(facts.kernel.name, param.name)
                         self._of_param[number] = max(_stated(param), promised)
                         if not is_marked or ".ptr" in param.attributes.split():
@@ -117,6 +117,12 @@ class Alignments:
                     if source in self._of_param:
                         self._of_param[number] = self._of_param[source]
                         self._is_pointer.add(number)  # a converted address is a pointer
+
+
+def _is_start(load: Instr) -> bool:
+    """Whether a load begins where its parameter begins. What follows a parameter is another one."""
+    address = load.address
+    return address is not None and isinstance(address.base, Sym) and not address.offset + address.base.offset
 
 
 def _stated(param: Param) -> int:

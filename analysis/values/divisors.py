@@ -39,7 +39,8 @@ def parameter_of(instr: Instr) -> Param | None:
     address, scalar = instr.address, instr.form.type
     if address is None or scalar is None or address.offset or len(instr.defs()) != 1 or is_call_parameter(instr):
         return None
-    param = address.base.declaration if isinstance(address.base, Sym) else None
+    base = address.base
+    param = base.declaration if isinstance(base, Sym) and not base.offset else None
     is_whole = isinstance(param, Param) and param.bytes == scalar.bytes and scalar.kind in "usb"
     return param if is_whole and isinstance(param, Param) else None
 

@@ -71,6 +71,11 @@ def pointees(body: str) -> set[str] | None:
         ("shl.b64 %rd19, %rd3, 2; add.s64 %rd20, %rd11, %rd19; ld.global.u32 %r9, [%rd20];", {"a", "m"}),
         ("ld.global.u64 %rd20, [%rd11]; ld.global.u32 %r9, [%rd20];", {"a"}),
         ("ld.global.u32 %r9, [%rd4];", {"s"}),
+        # ptxas accepts these: they read what lies beside the parameter.
+        ("ld.param.u64 %rd20, [a+8]; ld.global.u32 %r9, [%rd20];", None),
+        ("ld.param.u64 %rd20, [b+-8]; ld.global.u32 %r9, [%rd20];", None),
+        ("ld.param.v2.u64 {%rd20, %rd21}, [a]; ld.global.u32 %r9, [%rd21];", None),
+        ("ld.param.v2.u64 {%rd20, %rd21}, [s]; ld.global.u32 %r9, [%rd21];", {"s"}),
         ("ld.global.u32 %r9, [table+4];", {"table"}),
         ("mov.u64 %rd20, table; cvta.global.u64 %rd21, %rd20; ld.u32 %r9, [%rd21];", {"table"}),
         ("ld.shared.u32 %r9, [sa];", {"sa"}),

@@ -211,6 +211,7 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         "ld.global.u32 %f0, [counter]; st.global.u32 [%p], %f0;",
         {"head": ".visible .global .align 4 .u32 counter;"},
     ),
+    "reads beyond its parameter": ("ld.param.u64 %d1, [odd_a+8]; st.global.u32 [%d1], %i;", {}),
     "shared with its other launches": (
         "atom.global.add.u32 %f0, [counter], 1; st.global.u32 [%p], %f0;",
         {"declarations": ".global .align 4 .u32 counter;"},

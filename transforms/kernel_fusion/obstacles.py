@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from ...analysis.divergence.block_uniform import partial_barriers
 from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
+from ...analysis.memory.points_to import is_within
 from ...analysis.memory.thread_accesses import access_set
 from ...analysis.values.polynomial import Poly
-from ...ptx import Effect, Imm, Instr, Kernel, Module, Reg, Special, Sym, Variable
+from ...ptx import Effect, Imm, Instr, Kernel, Module, Param, Reg, Special, Sym, Variable
 from ...ptx.operands import Args, Vec
 from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
 from .buffer_use import is_module_variable
@@ -106,6 +107,8 @@ def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
         return _call(instr, module, {})
     if form.effects & (Effect.ASYNC | Effect.REGISTERS_LATER):
         return "completes later"
+    if _leaves_parameter(instr):
+        return "reads beyond its parameter"
     if operation in _OBSTACLES:
         return _OBSTACLES[operation]
     if operation in BARRIERS:
@@ -122,6 +125,17 @@ def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
         ):
             return "reads a property of the launch"
     return ""
+
+
+def _leaves_parameter(instr: Instr) -> bool:
+    """Whether the instruction reads a parameter and bytes that do not belong to it. ptxas accepts that. In a fused
+    kernel, another parameter may follow."""
+    address, scalar = instr.address, instr.form.type
+    if address is None or scalar is None or not isinstance(address.base, Sym):
+        return False
+    param = address.base.declaration
+    offset = address.offset + address.base.offset
+    return isinstance(param, Param) and not is_within(param, offset, scalar.bytes * instr.form.lanes)
 
 
 def _barrier(instr: Instr) -> str:
