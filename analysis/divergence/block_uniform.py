@@ -12,10 +12,11 @@ Reference: Coutinho et al., "Divergence Analysis and Optimizations", PACT 2011; 
 
 from __future__ import annotations
 
-from ...ptx import Effect, Instr, Reg, Special
+from ...ptx import Effect, Instr, Reg
 from ...ptx.operations import BARRIERS
 from ..effects import is_constant_read, is_may_definition, memory_space
 from ..manager import Facts
+from .sources import specials_in
 
 __all__ = ["is_barrier", "partial_barriers"]
 
@@ -109,9 +110,8 @@ class _Solver:
                 return True
         elif form.op.divergence == "source" or form.effects & Effect.CROSS_LANE:
             return True
-        for operand in instr.operands:
-            if isinstance(operand, Special) and operand.name not in _UNIFORM_SPECIALS:
-                return True
+        if any(special.name not in _UNIFORM_SPECIALS for special in specials_in(instr)):
+            return True
         if is_may_definition(instr):
             for reg in instr.defs():
                 if self.ssa.old.get(self.ssa.defined(instr, reg)) in self.varying:

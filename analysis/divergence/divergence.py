@@ -42,7 +42,7 @@ from ..graph.loops import Loops
 from ..values.ssa import Ssa
 from .branch_slice import BranchSlice, values_of
 from .reconvergence import Reconvergence
-from .sources import Sources, block_shape, lane_selectors
+from .sources import Sources, block_shape, lane_selectors, specials_in
 from .varying_values import ValueBits
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ class Divergence:
         effects = instr.form.effects
         if effects & ~(Effect.READ | Effect.TRAP) or (effects & Effect.READ and not is_constant_read(instr)):
             return innermost
-        if any(isinstance(operand, Special) for operand in instr.operands):
+        if any(specials_in(instr)):
             return innermost  # a clock changes; code motion hoists reads of other special registers anyway
         deepest = -1
         loops = self.loops.loops

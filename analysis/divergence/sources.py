@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, ScalarType, Special, Variable
+from ...ptx.operands import Args, Vec, walk
 from ...ptx.operations import LOADS, Operation
 from ...ptx.types import literal_value
 from ..effects import is_call_parameter, is_constant_read, memory_space
 from .varying_bits import Bits, special_registers, unknown
 
-__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths"]
+__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths", "specials_in"]
 
 #: Special registers that differ between lanes or between two reads, without the suffix of their component.
 _DIVERGENT_SPECIALS = frozenset(
@@ -60,10 +61,13 @@ class Sources:
         self._written: frozenset[str] | None = None
 
     def special(self, operand: Special) -> Bits:
-        """The bits of a special register."""
+        """The bits of a special register; of a vector such as ``%tid``, the bits that vary in any component."""
         bits = self._specials.get(operand.name)
         if bits is not None:
             return bits
+        components = [self._specials.get(f"{operand.name}.{axis}", Bits(0)).varying for axis in "xyz"]
+        if any(components):
+            return Bits(components[0] | components[1] | components[2])
         base = operand.name.partition(".")[0]
         if base in _DIVERGENT_SPECIALS or base.startswith("%pm"):
             return unknown(operand.type.bits)
@@ -87,9 +91,9 @@ class Sources:
             return form.text
         if operation is Operation.TO_GENERIC and form.space == "local":
             return "the address of an object that each thread has"
-        for operand in instr.operands:
-            if isinstance(operand, Special) and self.special(operand).varying:
-                return operand.name
+        for special in specials_in(instr):
+            if self.special(special).varying:
+                return special.name
         return ""
 
     def _load(self, instr: Instr, form: Form) -> str:
@@ -123,6 +127,15 @@ class Sources:
                     spaces.add(memory_space(instr))
             self._written = frozenset(spaces)
         return self._written
+
+
+def specials_in(instr: Instr) -> Iterable[Special]:
+    """The special registers that the instruction reads, also as elements of a brace list."""
+    for operand in instr.operands:
+        if type(operand) is Special:
+            yield operand
+        elif type(operand) is Vec or type(operand) is Args:
+            yield from (part for part in walk(operand) if isinstance(part, Special))
 
 
 def _variables(kernel: Kernel) -> Iterable[object]:

@@ -10,6 +10,7 @@ exits      a guarded `exit`, `ret` or `trap` that no thread takes stands in rand
            loop in different iterations do not reconverge after it
 vectors    accesses of one word become wider or narrower ones, overlapping partially
 scopes     a value is computed in a register of an inner scope, with the same name in all of them
+coordinates  indices of threads and blocks are read as vectors, and in brace lists
 notes      `.loc` lines, and a `used_bytes_mask` before a load
 merged     registers that are never live at the same time become one, as in compilers without SSA
 typed      registers of type `.b32` become `.u32` or `.s32`, where all their instructions take these, and those of type
@@ -38,6 +39,7 @@ _LOAD = re.compile(r"\tld\.global\.(?:ca\.)?u32 (%r\d+), \[(%rd\d+)\+(\d+)\];$")
 _STORE = re.compile(r"\tst\.global\.u32 \[(%rd\d+)\+(\d+)\], (%r\d+);$")
 _ACCESS = re.compile(r"\t((?:@!?%\w+ )?(?:ld|st|atom|red))(?:\.volatile)?\.(global|shared)(\.[\w.]+ .*)$")
 _ADDRESS = re.compile(r"\[(%\w+)(\+\d+)?\]")
+_COORDINATE = re.compile(r"\tmov\.u32 (%r\d+), %(n?tid|n?ctaid)\.([xyz]);$")
 _STRAIGHT = re.compile(r"\t(?!\.)[a-z]")
 
 _FUNCTIONS = """\
@@ -265,6 +267,25 @@ def _scopes(text: _Text) -> None:
     text.each(0.2, change)
 
 
+def _coordinates(text: _Text) -> None:
+    def change(line: str) -> list[str] | None:
+        match = _COORDINATE.match(line)
+        if match is None:
+            return None
+        result, name, axis = match.groups()
+        if text.rng.random() < 0.5:
+            parts = [text.word() for _ in range(4)]
+            parts["xyz".index(axis)] = result
+            return [f"\tmov.v4.u32 {{{', '.join(parts)}}}, %{name};"]
+        pair, other = text.double(), text.word()
+        sources, results = [f"%{name}.{axis}", text.rng.choice(["7", f"%{name}.{axis}"])], [result, other]
+        if text.rng.random() < 0.5:
+            sources, results = sources[::-1], results[::-1]
+        return [f"\tmov.b64 {pair}, {{{', '.join(sources)}}};", f"\tmov.b64 {{{', '.join(results)}}}, {pair};"]
+
+    text.each(0.7, change)
+
+
 def _notes(text: _Text) -> None:
     rng = text.rng
 
@@ -381,6 +402,7 @@ REWRITES: dict[str, Callable[[_Text], None]] = {
     "generic": _generic,
     "ordered": _ordered,
     "scopes": _scopes,
+    "coordinates": _coordinates,
     "notes": _notes,
     "indirect": _indirect,
 }

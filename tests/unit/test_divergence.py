@@ -61,6 +61,22 @@ def test_a_known_shape_helps_and_reqntid_overrules_it() -> None:
     assert Facts(fixed, shape=(64, 2, 1)).divergence.divergent_branches == [0]
 
 
+@mark.parametrize(
+    ("read", "is_divergent"),
+    [
+        ("mov.v4.u32 {%r1, %r2, %r3, %r4}, %tid;", True),
+        (".reg .v4 .u32 %v; mov.v4.u32 %v, %tid; mov.u32 %r1, %v.x;", True),
+        ("mov.b64 %rd1, {%tid.x, %r2}; cvt.u32.u64 %r1, %rd1;", True),
+        ("mov.b64 %rd1, {%r2, %laneid}; mov.b64 {%r3, %r1}, %rd1;", True),
+        ("mov.v4.u32 {%r1, %r2, %r3, %r4}, %ctaid;", False),
+        ("mov.b64 %rd1, {%ctaid.x, %nctaid.x}; cvt.u32.u64 %r1, %rd1;", False),
+    ],
+)
+def test_special_registers_in_vectors(read: str, is_divergent: bool) -> None:
+    code = kernel(f"ld.param.u32 %r2, [n];\n{read}\nsetp.eq.u32 %p1, %r1, 0;\n@%p1 ret;\nmov.u32 %r3, 1;\nret;")
+    assert Facts(code).divergence.divergent_branches == [0] * is_divergent
+
+
 def test_an_unknown_opcode_that_names_a_label_diverges() -> None:
     code = kernel("zap.jump L;\nmov.u32 %r1, 1;\nM:\nret;\nL:\nret;")
     found = Facts(code).divergence

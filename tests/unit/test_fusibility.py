@@ -202,6 +202,14 @@ REFUSED: dict[str, tuple[str, dict[str, str]]] = {
         {},
     ),
     "may not be reached by all threads": ("setp.gt.s32 %z1, %t, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:", {}),
+    "may not be reached by all threads of a block": (
+        "mov.b64 %d1, {%tid.x, %n}; cvt.u32.u64 %f0, %d1; setp.gt.s32 %z1, %f0, 3; @%z1 bra $SKIP; bar.sync 0; $SKIP:",
+        {},
+    ),
+    "'mov.b64 %d1, {%n, %cluster_ctarank};' reads a property of the launch": (
+        "mov.b64 %d1, {%n, %cluster_ctarank}; st.global.u64 [%p], %d1;",
+        {},
+    ),
     "another barrier": ("bar.sync 1;", {}),
     "a part of the block": ("bar.sync 0, 64;", {}),
     "arrives": ("bar.arrive 0, 64;", {}),
@@ -260,6 +268,9 @@ def test_a_function_that_reads_the_grid() -> None:
     call = "{ .param .b32 r; call.uni (r), f, (); ld.param.b32 %f0, [r]; } st.global.u32 [%p], %f0;"
     assert kind(launch(call, head=head.format("%ctaid.x")), launch(LOAD)) == "thread"
     assert kind(launch(call, head=head.format("%nctaid.x")), launch(LOAD)) == "none"
+    pair = head.replace("mov.u32 %v, {0};", ".reg .b64 %w; mov.b64 %w, {{%tid.x, {0}}}; cvt.u32.u64 %v, %w;")
+    assert kind(launch(call, head=pair.format("%ctaid.x").replace("}}", "}")), launch(LOAD)) == "thread"
+    assert kind(launch(call, head=pair.format("%nctaid.x").replace("}}", "}")), launch(LOAD)) == "none"
 
 
 def test_a_function_with_a_variable_in_global_memory() -> None:

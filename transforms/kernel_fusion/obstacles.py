@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...analysis.divergence.block_uniform import partial_barriers
+from ...analysis.divergence.sources import specials_in
 from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
 from ...analysis.memory.points_to import is_within
 from ...analysis.memory.thread_accesses import access_set
 from ...analysis.values.polynomial import Poly
-from ...ptx import Effect, Imm, Instr, Kernel, Module, Param, Reg, Special, Sym, Variable
+from ...ptx import Effect, Imm, Instr, Kernel, Module, Param, Reg, Sym, Variable
 from ...ptx.operands import Args, Vec
 from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
 from .buffer_use import is_module_variable
@@ -117,8 +118,8 @@ def _instruction(instr: Instr, module: Module, *, is_second: bool) -> str:
         return "is not followed here"
     if is_second and operation in (Operation.VOTE, Operation.SHUFFLE) and "sync" not in form.flags:
         return "depends on which lanes arrive together"
-    for operand in instr.operands:
-        name = operand.name if isinstance(operand, Special) else ""
+    for special in specials_in(instr):
+        name = special.name
         if (
             name.startswith(("%envreg", "%cluster", "%ncluster", "%is_explicit", "%reserved"))
             or name in _LAUNCH_SPECIALS
@@ -178,7 +179,7 @@ def _is_pure(callee: Kernel, module: Module, seen: dict[str, bool]) -> bool:
             return False
         if form.space == "shared" or any(_is_shared_symbol(symbol) for symbol in instr.symbols()):
             return False
-        if any(isinstance(operand, Special) and not _is_of_thread(operand.name) for operand in instr.operands):
+        if not all(_is_of_thread(special.name) for special in specials_in(instr)):
             return False
         if form.is_call:
             if _call(instr, module, seen):
