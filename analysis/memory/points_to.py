@@ -114,6 +114,17 @@ class Pointees:
             self._named[key] = _fitting(objects, space)
         return self._named[key]
 
+    def of_register(self, instr: Instr, reg: Reg) -> Objects:
+        """The objects from which the value that ``instr`` reads from ``reg`` is derived; ``None`` if that is unknown."""
+        try:
+            value = self.ssa.read(instr, reg)
+        except KeyError:
+            return None  # the block is unreachable
+        if reg.lanes != 1 or not (self._is_solved[value] or self._solve_all()):
+            return None
+        objects = self._of[value]
+        return None if objects is None else objects - _MARKS
+
     # --- solution --------------------------------------------------------------------------------------------------
 
     def _make_addresses(self) -> bytearray:

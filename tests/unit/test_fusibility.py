@@ -244,6 +244,34 @@ def test_kernels_that_are_never_fused(reason: str, is_second: bool) -> None:
     assert any(reason in each for each in found.reasons), found.reasons
 
 
+TABLES = ".global .align 8 .u32 table[2] = {1, 2};\n.global .align 8 .u32 other[2] = {1, 2};\n"
+WRITER = (
+    ".entry writer(.param .u64 out, .param .u32 m) {{ .reg .pred %q; .reg .b32 %m<4>; .reg .b64 %w<8>; "
+    "ld.param.u64 %w0, [out]; ld.param.u32 %m0, [m]; mov.u64 %w1, table; mov.u64 %w2, other; setp.eq.u32 %q, %m0, 0; "
+    "{0} ret; }}"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("@%q bra E; mov.u64 %w2, table; E: st.global.u32 [%w2], 5;", "none"),
+        ("@%q bra E; mov.u64 %w2, table; E: st.global.u64 [%w0], %w2;", "none"),
+        ("@%q mov.u64 %w2, %w1; st.global.u32 [%w2], 5;", "none"),
+        ("st.global.v2.u64 [%w0], {%w2, %w1};", "none"),
+        ("mov.b64 {%m1, %m2}, %w1; mov.b64 %w3, {%m1, %m2}; st.global.u32 [%w3], 5;", "none"),
+        ("atom.global.add.u32 %m1, [table], 5;", "none"),
+        ("ld.global.u32 %m1, [table]; st.global.u32 [%w0], %m1;", "thread"),
+        ("ld.global.v2.u32 {%m1, %m2}, [%w1]; st.global.u32 [%w2], %m1;", "thread"),
+    ],
+)
+def test_a_table_that_another_kernel_may_write(code: str, expected: str) -> None:
+    """A fused kernel has a copy of the table, so nobody may write it."""
+    head = TABLES + WRITER.format(code)
+    reader = launch("ld.global.u32 %f0, [table]; st.global.u32 [%q], %f0;", head=head)
+    assert kind(reader, launch(STORE)) == expected
+
+
 def test_only_the_second_kernel_depends_on_which_lanes_arrive_together() -> None:
     body = "activemask.b32 %f0; st.global.u32 [%q], %f0;"
     assert kind(launch(body), launch(STORE)) == "thread"

@@ -18,10 +18,9 @@ from ...analysis.effects import memory_space
 from ...analysis.manager import Facts
 from ...analysis.memory.points_to import is_within
 from ...analysis.memory.thread_accesses import access_set
-from ...analysis.values.polynomial import Poly
-from ...ptx import Effect, Imm, Instr, Kernel, Module, Param, Reg, Sym, Variable
+from ...ptx import Effect, Imm, Instr, Kernel, Module, Param, Sym, Variable
 from ...ptx.operands import Args, Vec
-from ...ptx.operations import ADDRESS_CONVERSIONS, BARRIERS, BRANCHES, COPIES, EXITS, PLAIN_ACCESSES, Operation
+from ...ptx.operations import BARRIERS, BRANCHES, EXITS, PLAIN_ACCESSES, Operation
 from .buffer_use import is_module_variable
 from .launch_site import LaunchSite
 
@@ -279,35 +278,27 @@ def _is_written(variable: Variable, module: Module) -> bool:
     return any(_writes(kernel, variable, module) for kernel in module.kernels)
 
 
-#: Operations that read an address, or copy or change it, but do not write to it.
-_NAMES_AN_ADDRESS = COPIES | ADDRESS_CONVERSIONS | {Operation.LOAD, Operation.SUM}
-
-
 def _writes(kernel: Kernel, variable: Variable, module: Module) -> bool:
-    users = [
-        instr for instr in kernel.instructions() if any(symbol.declaration is variable for symbol in instr.symbols())
-    ]
-    if not users:
+    """Whether a store, an atomic or a call of the kernel may get the address of the variable. A kernel that does not
+    mention the variable has no address of it, unless another one gives it to it."""
+    if not any(symbol.declaration is variable for instr in kernel.instructions() for symbol in instr.symbols()):
         return False
     if kernel.has_scopes:
         return True
     facts = Facts(kernel, module)
-    forms = access_set(facts).forms
+    pointees = facts.memory.pointees
     for block in facts.cfg.rpo:
         for instr in facts.cfg.blocks[block].instrs:
-            if instr.form.operation in _NAMES_AN_ADDRESS or instr.is_directive:
+            if instr.is_directive or not (instr.form.effects & Effect.WRITE or instr.form.is_opaque):
                 continue
-            wide = [operand for operand in instr.operands if isinstance(operand, Reg) and operand.type.bits == 64]
-            address = instr.address
-            if address is not None and isinstance(address.base, Reg | Sym):
-                wide = [*wide, address.base]
-            if any(_contains_address(forms.word(instr, each, 64), variable) for each in wide if each not in instr.dsts):
+            if any(symbol.declaration is variable for symbol in instr.symbols()):
                 return True
+            for reg in instr.uses():
+                found = pointees.of_register(instr, reg) if reg.type.kind != "p" else frozenset[Variable]()
+                # A word of 64 bits that may point anywhere may be the address.
+                if variable in found if found is not None else reg.type.bits >= 64:
+                    return True
     return False
-
-
-def _contains_address(form: Poly, variable: Variable) -> bool:
-    return any(atom.kind == "symbol" and atom.name == f"{variable.space}:{variable.name}" for atom in form.atoms)
 
 
 def configuration_obstacles(first: LaunchSite, second: LaunchSite) -> list[str]:
