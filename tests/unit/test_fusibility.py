@@ -272,6 +272,13 @@ def test_a_table_that_another_kernel_may_write(code: str, expected: str) -> None
     assert kind(reader, launch(STORE)) == expected
 
 
+def test_a_table_whose_address_is_the_value_of_a_variable() -> None:
+    read = "ld.global.u32 %f0, [table]; st.global.u32 [%q], %f0;"
+    for value, expected in (("table", "none"), ("generic(table)+4", "none"), ("other", "thread")):
+        head = f"{TABLES}.global .align 8 .u64 pointers[2] = {{0, {value}}};"
+        assert kind(launch(read, head=head), launch(STORE)) == expected
+
+
 def test_only_the_second_kernel_depends_on_which_lanes_arrive_together() -> None:
     body = "activemask.b32 %f0; st.global.u32 [%q], %f0;"
     assert kind(launch(body), launch(STORE)) == "thread"

@@ -10,6 +10,7 @@ instruction has completed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from ...analysis.divergence.block_uniform import partial_barriers
@@ -275,6 +276,9 @@ def _is_written(variable: Variable, module: Module) -> bool:
     """Whether a kernel of the module may write the variable or let its address escape."""
     if variable.space == "const":
         return False
+    name = re.compile(rf"(?<![\w$%]){re.escape(variable.name)}(?![\w$])")
+    if any(name.search(each.initializer or "") for each in module.variables):
+        return True  # the initial value of a variable is its address
     return any(_writes(kernel, variable, module) for kernel in module.kernels)
 
 
