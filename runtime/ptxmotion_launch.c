@@ -933,6 +933,19 @@ static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wid
     return values[SIZE] != 0;
 }
 
+/* Whether a pointer is in an allocation that the driver has named for another pointer of this launch. Buffers of a pool
+ * are. A pointer behind the last byte of it is not in it. */
+static int is_in_known_allocation(const struct facts *facts, uint64_t pointer, wide *begin, wide *end)
+{
+    for (int slot = 0; slot < facts->kernel->extent_count; slot++)
+        if (facts->states[slot] == KNOWN && facts->extents[slot].begin <= pointer && pointer < facts->extents[slot].end) {
+            *begin = facts->extents[slot].begin;
+            *end = facts->extents[slot].end;
+            return 1;
+        }
+    return 0;
+}
+
 static int find_extent(struct facts *facts, uint32_t index, int slot)
 {
     const ptxmotion_module *module = facts->kernel->module;
@@ -941,6 +954,9 @@ static int find_extent(struct facts *facts, uint32_t index, int slot)
     size_t size;
     wide begin = 0, end = 0;
     memcpy(&pointer, facts->arguments[index], sizeof pointer);
+    /* An extent that the caller has given may be a part of an allocation. */
+    if (given == NULL && is_in_known_allocation(facts, pointer, &facts->extents[slot].begin, &facts->extents[slot].end))
+        return KNOWN;
     int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
     int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
     if (!(is_given && is_trusted) && !find_allocation(module, pointer, &begin, &end)) {
