@@ -17,6 +17,10 @@
 
 typedef __int128 wide;
 
+/* A launch whose decision is remembered executes little code, which is kept together: after the work of the driver for the
+ * launch before, it has to be fetched again. What it does not execute is in functions of their own. */
+#define SEPARATE __attribute__((noinline))
+
 #define LIMIT ((wide)1 << 64)
 #define STACK 64
 #define MAX_EXTENTS 64
@@ -32,9 +36,9 @@ typedef __int128 wide;
 #define MAX_ALL_SHAPES 1024
 #define BYTECODE_VERSION 2
 /* Decisions that a thread remembers, and how much of a launch may be remembered: the bytes of the arguments that
- * conditions read, versions, and extents. */
+ * conditions read, in words of 8 bytes, versions, and extents. */
 #define MEMOS 16
-#define MEMO_BYTES 128
+#define MEMO_WORDS 16
 #define MEMO_VERSIONS 6
 #define MEMO_EXTENTS 8
 
@@ -232,7 +236,7 @@ struct ptxmotion_kernel {
     uint32_t shape_count, all_shape_count;
     uint64_t generation;
     uint16_t *read; /* the parameters with is_read */
-    uint32_t read_count, read_bytes;
+    uint32_t read_count, read_words;
     int is_remembered; /* whether its decisions fit into a memo */
 };
 
@@ -577,9 +581,9 @@ static void plan_memo(struct reader *reader, ptxmotion_kernel *kernel)
     for (uint32_t i = 0; kernel->read != NULL && i < kernel->parameter_count; i++)
         if (kernel->parameters[i].is_read) {
             kernel->read[kernel->read_count++] = (uint16_t)i;
-            kernel->read_bytes += kernel->parameters[i].size;
+            kernel->read_words += (kernel->parameters[i].size + 7u) / 8;
         }
-    kernel->is_remembered = kernel->read_bytes <= MEMO_BYTES && kernel->version_count <= MEMO_VERSIONS &&
+    kernel->is_remembered = kernel->read_words <= MEMO_WORDS && kernel->version_count <= MEMO_VERSIONS &&
                             kernel->extent_count <= MEMO_EXTENTS;
     for (uint32_t i = 0; i < kernel->version_count; i++)
         if (kernel->versions[i].flags & ~HAS_PREFERENCE)
@@ -902,25 +906,21 @@ static wide argument(const struct facts *facts, uint32_t index)
     return integer(facts->arguments[index], parameter->size, parameter->kind == SIGNED);
 }
 
-/* Finds the allocation of a pointer, if no other address can lead to the same memory and kernels of the current device can
- * read it: memory of cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What the program itself has
- * mapped, registered or imported may have two addresses. Returns whether it is found. One query gives all of this, in
- * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
-static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
+enum { START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
+
+/* What is asked about a pointer. The first three suffice for memory of cuMemAlloc if there is one device. */
+static int pointer_attributes[COUNT] = {POINTER_RANGE_START, POINTER_RANGE_SIZE,   POINTER_LEGACY_IPC, POINTER_MANAGED,
+                                        POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
+
+/* `find_allocation` for all kinds of memory, and for several devices. */
+static SEPARATE int find_any_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
 {
-    enum { START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
-    int attributes[COUNT] = {POINTER_RANGE_START, POINTER_RANGE_SIZE, POINTER_LEGACY_IPC,  POINTER_MANAGED,
-                             POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
     uint64_t values[COUNT] = {0};
     void *data[COUNT];
     int has_several = module->device_count > 1, device;
     for (int i = 0; i < COUNT; i++)
         data[i] = &values[i];
-    /* The query succeeds for an invalid pointer, too; then all values are 0. Memory of cuMemAlloc needs three of them. */
-    if (module->driver->pointer_get_attributes(has_several ? COUNT : MANAGED, attributes, data, pointer))
-        return 0;
-    if (!has_several && !(values[IPC] & 0xff) && values[SIZE] != 0 &&
-        module->driver->pointer_get_attributes(ORDINAL, attributes, data, pointer))
+    if (module->driver->pointer_get_attributes(has_several ? COUNT : ORDINAL, pointer_attributes, data, pointer))
         return 0;
     int is_managed = (values[MANAGED] & 0xff) != 0;
     if (!is_managed && !(values[IPC] & 0xff) && (values[POOL] == 0 || (values[EXPORTS] & 0xffffffff) != 0))
@@ -943,33 +943,79 @@ static int has_neighbour(const ptxmotion_driver *driver, uint64_t begin, size_t 
            driver->mem_get_address_range(&first, &count, begin + size) == 0;
 }
 
-static int find_extent(struct facts *facts, uint32_t index, int slot)
+/* Finds the allocation of a pointer, if no other address can lead to the same memory and kernels of the current device can
+ * read it: memory of cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What the program itself has
+ * mapped, registered or imported may have two addresses. Returns whether it is found. One query gives all of this, in
+ * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
+static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
+{
+    uint64_t values[MANAGED] = {0};
+    void *data[MANAGED] = {&values[START], &values[SIZE], &values[IPC]};
+    if (module->device_count > 1)
+        return find_any_allocation(module, pointer, begin, end);
+    /* The query succeeds for an invalid pointer, too; then all values are 0. */
+    if (module->driver->pointer_get_attributes(MANAGED, pointer_attributes, data, pointer) || values[SIZE] == 0)
+        return 0;
+    if (!(values[IPC] & 0xff))
+        return find_any_allocation(module, pointer, begin, end);
+    *begin = values[START];
+    *end = (wide)values[START] + values[SIZE];
+    return 1;
+}
+
+/* Whether a pointer is in an allocation that the driver has named for another pointer of this launch. Buffers of a pool
+ * are. A pointer behind the last byte of it is not in it. */
+static int is_in_known_allocation(const struct facts *facts, uint64_t pointer, wide *begin, wide *end)
+{
+    for (int slot = 0; slot < facts->kernel->extent_count; slot++)
+        if (facts->states[slot] == KNOWN && facts->extents[slot].begin <= pointer && pointer < facts->extents[slot].end) {
+            *begin = facts->extents[slot].begin;
+            *end = facts->extents[slot].end;
+            return 1;
+        }
+    return 0;
+}
+
+/* `find_extent` where the caller states extents, or that memory is mapped once. */
+static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index, uint64_t pointer, wide *begin, wide *end)
 {
     const ptxmotion_module *module = facts->kernel->module;
     const ptxmotion_extent *given = facts->given;
-    uint64_t pointer, first;
+    uint64_t first;
     size_t size;
-    wide begin = 0, end = 0;
-    memcpy(&pointer, facts->arguments[index], sizeof pointer);
     int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
     int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
-    if (!(is_given && is_trusted) && !find_allocation(module, pointer, &begin, &end)) {
+    /* Without stated extents, the allocation was not found before. */
+    if (!(is_given && is_trusted) && (given == NULL || !find_allocation(module, pointer, begin, end))) {
         if (!is_trusted || pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer))
             return UNKNOWN;
         if (!is_given && has_neighbour(module->driver, first, size))
             return UNKNOWN;
-        begin = first;
-        end = begin + size;
+        *begin = first;
+        *end = *begin + size;
     }
     if (is_given) {
-        begin = given[index].begin;
-        end = given[index].end;
+        *begin = given[index].begin;
+        *end = given[index].end;
     }
-    if (begin > pointer || end < pointer)
-        return UNKNOWN;
-    facts->extents[slot].begin = begin;
-    facts->extents[slot].end = end;
-    return KNOWN;
+    return *begin <= pointer && pointer <= *end ? KNOWN : UNKNOWN;
+}
+
+static int find_extent(struct facts *facts, uint32_t index, int slot)
+{
+    wide *begin = &facts->extents[slot].begin, *end = &facts->extents[slot].end;
+    uint64_t pointer;
+    memcpy(&pointer, facts->arguments[index], sizeof pointer);
+    /* An extent that the caller states may be a part of an allocation. */
+    if (facts->given == NULL) {
+        if (is_in_known_allocation(facts, pointer, begin, end))
+            return KNOWN;
+        if (find_allocation(facts->kernel->module, pointer, begin, end))
+            return *begin <= pointer && pointer <= *end ? KNOWN : UNKNOWN;
+        if (!(facts->flags & PTXMOTION_MAPPED_ONCE))
+            return UNKNOWN;
+    }
+    return find_stated_extent(facts, index, pointer, begin, end);
 }
 
 /* The place of the extent of a parameter, or -1 if it is unknown. */
@@ -1502,7 +1548,7 @@ static int change_launch(struct facts *facts, const struct version *version, ptx
 }
 
 /* Whether a version may and should be launched. `failed` gets the number of the condition that does not hold. */
-static int examine(struct facts *facts, const struct version *version, int kind, ptxmotion_config *changed,
+static SEPARATE int examine(struct facts *facts, const struct version *version, int kind, ptxmotion_config *changed,
                    uint64_t *extra, uint32_t *failed)
 {
     wide value;
@@ -1564,14 +1610,16 @@ static void count(struct version *version, int reason, uint32_t failed)
 
 /* --- remembered decisions --------------------------------------------------------------------------------------- */
 
-/* What a decision depends on, besides the extents. */
+/* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
 struct memo_key {
     uint64_t serial, generation;
     const ptxmotion_kernel *kernel;
     void *context;
     uint32_t flags, shared, grid[3], block[3];
-    uint8_t arguments[MEMO_BYTES]; /* of which kernel->read_bytes are used */
+    uint64_t arguments[MEMO_WORDS]; /* of which kernel->read_words are used; each argument begins a word */
 };
+
+_Static_assert(offsetof(struct memo_key, arguments) == 64, "a key has no padding");
 
 /* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same:
  * they are found again each time, since memory may have been freed and allocated with another size. */
@@ -1605,30 +1653,42 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
     key->shared = config->shared;
     memcpy(key->grid, config->grid, sizeof key->grid);
     memcpy(key->block, config->block, sizeof key->block);
-    uint8_t *at = key->arguments;
-    uint64_t hash = (uintptr_t)kernel >> 4, word;
+    uint64_t *at = key->arguments, hash = (uintptr_t)kernel >> 4;
     for (uint32_t i = 0; i < kernel->read_count; i++) {
-        const struct parameter *parameter = &kernel->parameters[kernel->read[i]];
+        uint32_t size = kernel->parameters[kernel->read[i]].size;
         const void *argument = facts->arguments[kernel->read[i]];
-        if (parameter->size == sizeof word) {
-            memcpy(&word, argument, sizeof word);
-            memcpy(at, &word, sizeof word);
-            hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-        } else if (parameter->size == 4) {
+        *at = 0;
+        if (size == sizeof *at) {
+            memcpy(at, argument, sizeof *at);
+            hash = (hash ^ *at) * 0x9e3779b97f4a7c15u;
+        } else if (size == 4) {
             memcpy(at, argument, 4);
         } else {
-            memcpy(at, argument, parameter->size);
+            at[(size + 7) / 8 - (size != 0)] = 0;
+            memcpy(at, argument, size);
         }
-        at += parameter->size;
+        at += (size + 7) / 8;
     }
     return &memos[hash >> 60];
+}
+
+static int is_same_key(const struct memo_key *key, const struct memo_key *other, uint32_t read_words)
+{
+    const char *one = (const char *)key, *two = (const char *)other;
+    uint64_t left, right, differences = 0;
+    for (size_t at = 0; at < offsetof(struct memo_key, arguments) + 8 * (size_t)read_words; at += 8) {
+        memcpy(&left, one + at, 8);
+        memcpy(&right, two + at, 8);
+        differences |= left ^ right;
+    }
+    return differences == 0;
 }
 
 /* Whether a memo is that of a launch, and the extents are still those of then. */
 static int is_valid(const struct memo *memo, const struct memo_key *key, struct facts *facts)
 {
     const ptxmotion_kernel *kernel = facts->kernel;
-    if (memcmp(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes) != 0)
+    if (!is_same_key(&memo->key, key, kernel->read_words))
         return 0;
     for (uint32_t i = 0; i < kernel->read_count; i++) {
         int slot = kernel->parameters[kernel->read[i]].extent;
@@ -1644,7 +1704,7 @@ static int is_valid(const struct memo *memo, const struct memo_key *key, struct 
 }
 
 /* Keeps the decision for a launch. `memo` has the reasons. */
-static void remember(struct memo *memo, const struct memo_key *key, const struct facts *facts)
+static SEPARATE void remember(struct memo *memo, const struct memo_key *key, const struct facts *facts)
 {
     const ptxmotion_kernel *kernel = facts->kernel;
     memo->key.serial = 0; /* no module has this number */
@@ -1657,41 +1717,23 @@ static void remember(struct memo *memo, const struct memo_key *key, const struct
             memo->extents[i].end = facts->extents[i].end;
         }
     }
-    memcpy(&memo->key, key, offsetof(struct memo_key, arguments) + kernel->read_bytes);
+    memcpy(&memo->key, key, offsetof(struct memo_key, arguments) + 8 * (size_t)kernel->read_words);
 }
 
-/* Finds the version for a launch. Counts the others if `counts`; writes their reasons if there is room for them. */
-static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
-                   const ptxmotion_extent *extents, uint32_t flags, struct decision *decision, int counts,
-                   uint8_t *reasons)
+/* Finds the version for a launch whose decision is not remembered. `common` is a reason for all versions, or
+ * PTXMOTION_TAKEN. Remembers the decision if there is a memo. */
+static SEPARATE uint32_t examine_versions(struct facts *facts, int common, int kind, struct decision *decision, int counts,
+                                          uint8_t *reasons, struct memo *memo, const struct memo_key *key)
 {
-    uint32_t last = kernel->version_count - 1;
-    int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
-    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
-    struct facts facts;
-    facts.kernel = kernel;
-    facts.config = config;
-    facts.arguments = arguments;
-    facts.given = extents;
-    facts.flags = flags;
-    facts.asked_stream = 0;
-    facts.warps = -2;
-    memset(facts.states, NOT_READ, (size_t)kernel->extent_count);
-    memset(facts.value_states, NOT_READ, kernel->value_count);
-    memset(facts.range_states, NOT_READ, kernel->range_count);
-    struct memo_key key;
-    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
-    int is_remembered = memo != NULL && is_valid(memo, &key, &facts);
-    uint32_t chosen = 0;
+    ptxmotion_kernel *kernel = facts->kernel;
+    uint32_t last = kernel->version_count - 1, chosen = 0;
+    memset(facts->value_states, NOT_READ, kernel->value_count);
+    memset(facts->range_states, NOT_READ, kernel->range_count);
     for (; chosen < last; chosen++) {
         uint32_t failed = UINT32_MAX;
         int reason = common;
-        if (is_remembered) {
-            reason = memo->reasons[chosen];
-            failed = memo->failed[chosen];
-        } else if (reason == PTXMOTION_TAKEN) {
-            reason = examine(&facts, &kernel->versions[chosen], kind, &decision->config, decision->extra, &failed);
-        }
+        if (common == PTXMOTION_TAKEN)
+            reason = examine(facts, &kernel->versions[chosen], kind, &decision->config, decision->extra, &failed);
         if (memo != NULL) {
             memo->reasons[chosen] = (uint8_t)reason;
             memo->failed[chosen] = failed;
@@ -1703,13 +1745,47 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
         if (counts)
             count(&kernel->versions[chosen], reason, failed);
     }
-    if (memo != NULL && !is_remembered)
-        remember(memo, &key, &facts);
+    if (memo != NULL)
+        remember(memo, key, facts);
+    if (chosen == last)
+        decision->config = *facts->config;
+    return chosen;
+}
+
+/* Finds the version for a launch. Counts the others if `counts`; writes their reasons if there is room for them. */
+static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
+                   const ptxmotion_extent *extents, uint32_t flags, struct decision *decision, int counts,
+                   uint8_t *reasons)
+{
+    uint32_t last = kernel->version_count - 1, chosen = 0;
+    int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
+    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
+    struct facts facts;
+    facts.kernel = kernel;
+    facts.config = config;
+    facts.arguments = arguments;
+    facts.given = extents;
+    facts.flags = flags;
+    facts.asked_stream = 0;
+    facts.warps = -2;
+    for (int slot = 0; slot < kernel->extent_count; slot++)
+        facts.states[slot] = NOT_READ;
+    struct memo_key key;
+    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
+    if (memo != NULL && is_valid(memo, &key, &facts)) {
+        for (; chosen < last && memo->reasons[chosen] != PTXMOTION_TAKEN; chosen++) {
+            if (reasons != NULL)
+                reasons[chosen] = memo->reasons[chosen];
+            if (counts)
+                count(&kernel->versions[chosen], memo->reasons[chosen], memo->failed[chosen]);
+        }
+        decision->config = *config;
+    } else {
+        chosen = examine_versions(&facts, common, kind, decision, counts, reasons, memo, &key);
+    }
     if (reasons != NULL)
         reasons[chosen] = PTXMOTION_TAKEN;
     decision->version = chosen;
-    if (chosen == last || is_remembered)
-        decision->config = *config;
 }
 
 void ptxmotion_choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,

@@ -14,7 +14,7 @@ from ..ptx import Kernel, Module, print_module
 from ..ptx.verify import verify
 from ..transforms.remarks import Remarks
 from .entries import entry_name, parameters_of, renamed
-from .search import REASONS, Versioned
+from .search import REASONS, REASONS_TO_STAY, Versioned
 
 __all__ = ["contract_of", "put_versions"]
 
@@ -56,6 +56,8 @@ def _put(module: Module, kernel: Kernel, outcome: Versioned, suffix: str) -> lis
 def _report(log: Remarks, kernel: Kernel, outcome: Versioned, versions: list[Version]) -> None:
     if not versions:
         message = f"no version for launches with known facts: {REASONS[outcome.reason]}"
+        if outcome.not_inside:
+            message += f"; {REASONS_TO_STAY[outcome.not_inside]}"
         log.add("Missed", "versions", "NoVersion", kernel, message, reason=outcome.reason)
     entries = list(dict.fromkeys(version.entry for version in versions))
     for candidate, entry in zip(outcome.candidates, entries, strict=True):

@@ -49,7 +49,17 @@ if TYPE_CHECKING:
     from ..transforms.passes import Pass
     from ..transforms.pipeline import KernelTransform
 
-__all__ = ["FEW_WARPS", "HOISTING", "REASONS", "Candidate", "Optimize", "VersionSearch", "Versioned", "pointer_pairs"]
+__all__ = [
+    "FEW_WARPS",
+    "HOISTING",
+    "REASONS",
+    "REASONS_TO_STAY",
+    "Candidate",
+    "Optimize",
+    "VersionSearch",
+    "Versioned",
+    "pointer_pairs",
+]
 
 #: Why a kernel has no version, by id.
 REASONS: dict[str, str] = {
@@ -62,6 +72,16 @@ REASONS: dict[str, str] = {
     "not-better": "the gate does not find the result better than the kernel without promises",
     "refused": "the gate cannot judge it",
     "too-long": "what it assumes cannot be written as a condition",
+}
+
+#: Why a kernel has no version with hoisted loads, by id.
+REASONS_TO_STAY: dict[str, str] = {
+    "one-block": "it has no branch above which a load could rise",
+    "unchanged": "no load rises",
+    "same": "no load rises under a condition, or the machine code stays the same",
+    "not-better": "hoisted loads are not expected to make it faster",
+    "refused": REASONS["refused"],
+    "too-long": REASONS["too-long"],
 }
 
 #: The passes that hoist loads above the branches that decide about them, as the thesis does.
@@ -100,7 +120,8 @@ class Candidate:
 @dataclass(frozen=True)
 class Versioned:
     """The outcome for one kernel: versions, in the order in which they are tried, or none. ``reason`` is the id of the
-    reason why there is none for disjoint buffers, ``not_inside`` why there is none with hoisted loads.
+    reason in `REASONS` why there is none for disjoint buffers, ``not_inside`` the one in `REASONS_TO_STAY` why there is
+    none with hoisted loads.
 
     ``pointers``: the names of the parameters that point to memory which the kernel accesses.
     """
@@ -255,7 +276,7 @@ class VersionSearch:
         for disjoint or aligned buffers."""
         base, given = self._module.kernel(name), self._given[name]
         if len(given.blocks) < 2:
-            return None, "unchanged"
+            return None, "one-block"
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
         assumed = Assumptions()
         aligned = disjoint[0].aligned if disjoint else frozenset[tuple[str, str, int]]()

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 9, NODES = 1000 };
+enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 11, NODES = 1000 };
 
 static void *cuda;
 
@@ -112,6 +112,11 @@ int main(int count, char **names)
     uint32_t n = 1024;
     void *good[] = {&pointers[0], &pointers[1], &pointers[2], &n};
     void *aliasing[] = {&pointers[0], &pointers[0], &pointers[2], &n};
+    uint64_t pool, parts[3];
+    CALL("cuMemAlloc_v2", &pool, (size_t)(3 * 4096));
+    for (int i = 0; i < 3; i++)
+        parts[i] = pool + 4096 * (uint64_t)i;
+    void *pooled[] = {&parts[0], &parts[1], &parts[2], &n};
     ptxmotion_extent extents[4] = {{0, 0}};
     for (int i = 0; i < 3; i++)
         extents[i] = (ptxmotion_extent){pointers[i], pointers[i] + 4096};
@@ -132,6 +137,8 @@ int main(int count, char **names)
         "the decision alone, 3 extents given, mapped once",
         "contract, version taken, another n at each launch",
         "the decision alone, another n at each launch",
+        "contract, version taken, 3 parts of one allocation",
+        "the decision alone, 3 parts of one allocation",
     };
     static double rounds[KINDS][ROUNDS];
     for (int round = -2; round < ROUNDS; round++)
@@ -167,9 +174,15 @@ int main(int count, char **names)
                     n = 1 + (uint32_t)i;
                     failed |= ptxmotion_launch(kernel, &config, good, NULL, 0);
                     break;
-                default:
+                case 8:
                     n = 1 + (uint32_t)i;
                     ptxmotion_choose(kernel, &config, good, NULL, 0, &choice, NULL);
+                    break;
+                case 9:
+                    failed |= ptxmotion_launch(kernel, &config, pooled, NULL, 0);
+                    break;
+                default:
+                    ptxmotion_choose(kernel, &config, pooled, NULL, 0, &choice, NULL);
                 }
             if (failed)
                 return 3;

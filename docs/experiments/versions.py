@@ -1,22 +1,24 @@
 """How many kernels get versions for launches with known facts, and why the others get none.
 
-    python docs/experiments/versions.py FILE.ptx ... [--list FILE] [--seconds S]     PTX files; --list: a file of paths
-    python docs/experiments/versions.py --suites                                     the programs of the suites
+    python docs/experiments/versions.py FILE.ptx ... [--list FILE] [--seconds S] [--jobs N]     --list: a file of paths
+    python docs/experiments/versions.py --suites                                                the suites' programs
 
 Each module is optimized as `opt -O3 --contract` does it, with ptxas as the judge. A table counts the kernels: those
 with a version of each kind, and the reasons of the others. A module that takes longer than S seconds of processor time
-is left out and counted.
+is left out and counted. N modules are optimized at the same time, in processes of their own.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import resource
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +53,7 @@ def outcomes(text: str, counts: Counter[str]) -> str:
     """Count the kernels of one module; what was found, for the log."""
     result = optimize(text, "O3", Policy(contract=True))
     assert result.contract is not None
-    reasons = {each.kernel: each.reason for each in result.remarks if each.pass_name == "versions" and each.reason}
+    remarks = {each.kernel: each for each in result.remarks if each.pass_name == "versions" and each.reason}
     found: list[str] = []
     for name, kernel in result.contract.kernels.items():
         kinds = [version.description for version in kernel.versions[:-1]]
@@ -60,10 +62,34 @@ def outcomes(text: str, counts: Counter[str]) -> str:
         for kind in kinds:
             counts[f"version: {kind}"] += 1
         if not kinds:
-            counts[f"none: {reasons[name]}"] += 1
+            _, _, stay = remarks[name].message.partition("; ")
+            counts[f"none: {remarks[name].reason}"] += 1
+            counts[f"without a version, loads: {stay or 'not examined'}"] += 1
         else:
             found.append(f"{name[:40]} ({'; '.join(dict.fromkeys(kinds))})")
     return f"{len(found)} of {len(result.contract.kernels)} kernels {' '.join(found)}"
+
+
+def _stop(*_: Any) -> None:
+    raise TooLong
+
+
+def counted(module: tuple[str, str], seconds: int) -> Counter[str]:
+    """The counts of one module, of which nothing is counted if it takes longer."""
+    name, text = module
+    counts = Counter[str]()
+    started = time.monotonic()
+    signal.signal(signal.SIGPROF, _stop)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        said = outcomes(text, counts)
+    except (PtxError, TooLong) as error:
+        counts = Counter({f"modules left out: {type(error).__name__}": 1})
+        said = f"left out: {type(error).__name__}"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    print(f"{time.monotonic() - started:7.1f} s  {name}: {said}", file=sys.stderr, flush=True)
+    return counts + Counter({"modules": 1})
 
 
 def main() -> int:
@@ -72,28 +98,16 @@ def main() -> int:
     parser.add_argument("--list", action="append", metavar="FILE", help="a file with paths of PTX files")
     parser.add_argument("--suites", action="store_true", help="the programs of the suites")
     parser.add_argument("--seconds", type=int, default=120, metavar="S", help="limit for a module (default: 120)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes (default: 1)")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
-
-    def stop(*_: Any) -> None:
-        raise TooLong
-
-    signal.signal(signal.SIGPROF, stop)
-    for name, text in modules_of(arguments):
-        started = time.monotonic()
-        counts["modules"] += 1
-        signal.setitimer(signal.ITIMER_PROF, arguments.seconds)
-        try:
-            said = outcomes(text, counts)
-        except (PtxError, TooLong) as error:
-            counts[f"modules left out: {type(error).__name__}"] += 1
-            said = f"left out: {type(error).__name__}"
-        finally:
-            signal.setitimer(signal.ITIMER_PROF, 0)
-        print(f"{time.monotonic() - started:7.1f} s  {name}: {said}", file=sys.stderr, flush=True)
+    count_one = partial(counted, seconds=arguments.seconds)
+    with multiprocessing.Pool(arguments.jobs) as pool:
+        for each in pool.imap_unordered(count_one, modules_of(arguments)):
+            counts += each
     for what, count in sorted(counts.items(), key=lambda item: (item[0].split(":")[0], -item[1])):
         print(f"| {what} | {count} |")
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_utime:.0f} s of processor time", file=sys.stderr)
+    print(f"{resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime:.0f} s of processor time", file=sys.stderr)
     return 0
 
 

@@ -121,6 +121,9 @@ def test_each_pointer_is_looked_up_once() -> None:
     driver.calls.clear()
     launch(kernel, stream=7)
     assert driver.calls == {"pointer_get_attributes": 2, "stream_is_capturing": 1, "launch_kernel_ex": 1}
+    driver.calls.clear()
+    launch(kernel, y=X.begin + 32, stream=7)
+    assert driver.calls == {"pointer_get_attributes": 1, "stream_is_capturing": 1, "launch_kernel_ex": 1}
     alone = bound(driver, Version("k_1", (Holds(parse("arg2 == 4")),)))
     driver.calls.clear()
     launch(alone, n=5, stream=7)
@@ -146,6 +149,31 @@ def test_a_launch_that_is_repeated() -> None:
     launch(kernel)
     assert entries(driver)[-3:] == ["k", "k", "k_1"]
     assert kernel.condition_counts(0, 1) == (3, 0) and kernel.condition_counts(0, 0) == (0, 1)
+
+
+def test_pointers_into_one_allocation() -> None:
+    """The query for the first one serves both. It does not serve a pointer behind the last byte."""
+    driver = driver_of()
+    driver.allocations = [X, Extent(X.end, X.end + 64)]
+    kernel = bound(driver, conditions=[Disjoint(*(Range(i, Number(0), parse("4 * arg2")) for i in (0, 1)))])
+    for y, n, entry in ((X.begin + 16, 4, "k_1"), (X.begin + 16, 5, "k"), (X.end, 16, "k_1"), (X.end, 17, "k")):
+        launch(kernel, y=y, n=n)
+        assert entries(driver)[-1] == entry
+    driver.allocations = [X]
+    launch(kernel, y=X.begin + 16)
+    launch(kernel, y=X.end)
+    assert entries(driver)[-2:] == ["k_1", "k"]
+
+
+def test_an_extent_of_the_caller_serves_no_other_pointer() -> None:
+    driver = driver_of()
+    kernel = bound(driver, conditions=[Inside(Range(index, Number(0), parse("4 * arg2"))) for index in (0, 1)])
+    config = packed_config((1, 1, 1), (32, 1, 1), 0, 0, 0, 0)
+    arguments = struct.pack("<QQI", X.begin, X.begin + 16, 8)
+    assert kernel.launch(config, arguments, None, 0) == 0
+    stated = struct.pack("<6Q", X.begin, X.begin + 32, 0, 0, 0, 0)
+    assert kernel.launch(config, arguments, stated, 0) == 0
+    assert entries(driver) == ["k_1", "k_1"] and driver.calls["pointer_get_attributes"] == 1 + 2
 
 
 def test_the_same_memory() -> None:

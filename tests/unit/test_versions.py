@@ -20,6 +20,7 @@ from ptxmotion.emulator import Emulator
 from ptxmotion.ptx import parse
 from ptxmotion.toolchain.tools import ToolMissing, assemble, find_tool
 from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.versions.search import REASONS_TO_STAY
 
 #: ``y[i] = f[i] ? a[i + 1] : 0`` below ``i < n``.
 TESTED = (
@@ -259,6 +260,14 @@ def test_no_version_of_a_kernel_with_a_variable_in_global_memory() -> None:
     result, contract = with_contract(counting)
     assert len(contract.kernels["sum"].versions) == 1 and result.text.count(".global .align 4 .u32 seen") == 1
     assert [each.reason for each in result.remarks if each.pass_name == "versions"] == ["own-variable"]
+
+
+@pytest.mark.parametrize(("branches", "said"), [(True, "same"), (False, "one-block")])
+def test_the_remark_says_why_no_load_rises(branches: bool, said: str) -> None:
+    nothing_written = TESTED.replace("st.global.u32 [%rd7], %r7;", "")
+    text = nothing_written if branches else re.sub(r"@%[pq] bra \w+;|STORE:|END:", "", nothing_written)
+    (remark,) = [each for each in with_contract(text)[0].remarks if each.pass_name == "versions"]
+    assert remark.reason == "no-pairs" and remark.message.endswith(f"; {REASONS_TO_STAY[said]}")
 
 
 def test_a_pointer_from_memory_stays_conservative() -> None:
