@@ -8,7 +8,8 @@ Computes the counts of `toolchain/contraction_counts.py` before and after, the n
 of the suites (``--suites``), and for every kernel that ``fuse`` builds of the suites' programs (``--fuse``; there,
 "before" is the sum over the kernels that it is built of). A kernel *differs* if the number of its contracted sums is
 not the same after as before; ``--kernels`` lists these kernels. Fewer sums may be contracted because fewer sums are
-left, after redundant ones were removed.
+left, after redundant ones were removed. *By copies*: the kernel has as many sums and products that are not contracted
+as before. Then ptxas has copied or joined code that it contracts in each place, such as the body of a loop.
 
 A part of the work is a file, the kernels of a program of the suites, or the fusion of a program. ``--rows FILE``
 appends a line of JSON for each part when it is done, with its seconds, and does not repeat the parts that the file has,
@@ -155,6 +156,7 @@ def note(
             total[f"{key} after"] += asdict(new)[key]
         if old.contracted != new.contracted:
             total["kernels that differ"] += 1
+            total["of them by copies"] += (old.add, old.mul) == (new.add, new.mul)
             found.append({"module": name, "kernel": kernel, "before": asdict(old), "after": asdict(new)})
     return found
 
