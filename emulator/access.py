@@ -225,8 +225,28 @@ class Access:
             address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", message)
             if not address.size:
                 return []
+        bad = self._leaves_variable(c, address, lanes)
+        if bad is not None:
+            message = "outside of the variables of the function in local memory"
+            address, lanes = self._drop(c, address, lanes, bad, "out-of-bounds", message)
+            if not address.size:
+                return []
         threads = c.threads if lanes is None else c.threads[lanes]
         return [Piece(batch.local, lanes, threads * np.int64(batch.local_stride) + address)]
+
+    def _leaves_variable(self, c: Cohort, address: Array, lanes: Array | None) -> Array | None:
+        """Which addresses in the frame of the function that executes the access are not inside one variable of it.
+
+        `None` if all are. Addresses in frames of callers are not examined. All are below the end of the frame.
+        """
+        owner = c.batch.image.codes[c.function].function.frame.owners
+        if owner is None:
+            return None
+        base = c.batch.frame_base(c)
+        offset = address - (base if lanes is None or base.size == 1 else base[lanes])
+        own = np.maximum(offset, 0)
+        bad = (offset >= 0) & ((owner[own] == 0) | (owner[own] != owner[own + (self.nbytes - 1)]))
+        return bad if bool(bad.any()) else None
 
     def _in_generic(self, c: Cohort, address: Array, lanes: Array | None) -> list[Piece]:
         windows = c.batch.launch.space.windows

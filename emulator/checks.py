@@ -3,9 +3,9 @@
 Guarantees: a `Finding` has its kind, the opcode, the line of the PTX, the block and the thread. Equal findings (same
     kind, same instruction) are stored once, with the number of times they occurred and the first place.
 Kinds: `out-of-bounds`, `misaligned`, `read-only`, `uninitialised-register`, `uninitialised-memory`, `partial-barrier`,
-    `divergent-barrier`, `race`, `same-value-race` (a note: all writers store the same value), `membermask`, `deadlock`,
-    `endless`, `assert`, `trap`, `call`, `barrier-count`, `mbarrier` (an object that is not initialised, or a count that
-    it cannot have).
+    `divergent-barrier`, `race`, `same-value-race` (a note: all writers store the same value), `membermask`,
+    `absent-lane` (a note: `shfl` reads a lane that does not take part), `deadlock`, `endless`, `assert`, `trap`,
+    `call`, `barrier-count`, `mbarrier` (an object that is not initialised, or a count that it cannot have).
 """
 
 from __future__ import annotations

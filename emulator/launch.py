@@ -355,7 +355,7 @@ def check_shared(image: Image, shared: int) -> None:
 
 def check_local(image: Image) -> None:
     """`LaunchError` if the variables of the entry need more local memory than a thread may have."""
-    nbytes = image.functions[image.kernel.name].frame.nbytes
+    nbytes = image.functions[image.kernel.name].frame.variable_bytes
     if nbytes > MAX_FRAME:
         raise LaunchError(f"{nbytes} bytes of local memory for each thread, more than {MAX_FRAME}")
 

@@ -1,8 +1,9 @@
 """The layout of entry parameters, of shared memory, and of the local frame of a function.
 
-Computes: byte offsets, with natural or stated alignment. Guarantees: shared variables are at least `RED_ZONE` bytes
-apart, so that an access after the end of a variable is found and does not reach the next one. These gaps do not count
-in the sizes that are compared with the limit of the device. A variable with a range ``name<n>`` is n variables.
+Computes: byte offsets, with natural or stated alignment. Guarantees: shared variables, and the local arrays of a
+function, are at least `RED_ZONE` bytes apart, so that an access after the end of a variable is found and does not reach
+the next one. These gaps do not count in the sizes that are compared with the limit of the device. A variable with a
+range ``name<n>`` is n variables.
 """
 
 from __future__ import annotations
@@ -130,29 +131,37 @@ def shared_layout(module: Module, functions: Iterable[Kernel], named: set[str]) 
 class Frame:
     """The local frame of a function: parameters and results, variables for calls, local arrays.
 
-    ``offsets`` has the offset of each of these with its name, ``nbytes`` the size.
+    ``offsets`` has the offset of each of these with its name, ``nbytes`` the size, ``variable_bytes`` the size without
+    gaps. ``owners`` has for each byte the number of its variable, 0 in a gap; it is `None` without gaps.
     """
 
     offsets: dict[tuple[object, str], int] = field(default_factory=dict[tuple[object, str], int])
     nbytes: int = 0
+    variable_bytes: int = 0
+    owners: np.ndarray[tuple[int], np.dtype[np.int32]] | None = None
 
 
 def local_frame(kernel: Kernel) -> Frame:
     """The frame of ``kernel``. Local arrays are last, so that an access after their end is outside of the frame."""
     frame = Frame()
-    end = 0
     items: list[Param | Variable] = []
     if not kernel.is_entry:
         items += [param for param in [*(kernel.results or ()), *(kernel.params or ())] if param.space == "param"]
     variables = list(local_variables(kernel))
     items += [v for v in variables if v.space == "param"] + [v for v in variables if v.space == "local"]
+    parts: list[tuple[int, int]] = []
+    end = 0  # the exact end of the last item: accesses are checked against it
     for item in items:
         for name in names_of(item) if isinstance(item, Variable) else [item.name]:
-            end = _align(end, max(alignment(item), 4))
-            frame.offsets[item, name] = end
-            end += item.bytes or 0
-    frame.nbytes = _align(end, 16) if end else 0
-    # Accesses are checked against the exact end of the last array, which may be before the rounded end of the frame.
-    if end:
-        frame.nbytes = end
+            align = max(alignment(item), 4)
+            start = _align(end + (RED_ZONE if parts and item.space == "local" else 0), align)
+            end = start + (item.bytes or 0)
+            frame.offsets[item, name] = start
+            frame.variable_bytes = _align(frame.variable_bytes, align) + (item.bytes or 0)
+            parts.append((start, end))
+    frame.nbytes = end
+    if len(parts) > 1 and items[-1].space == "local":
+        frame.owners = np.zeros(end, np.int32)
+        for number, (start, stop) in enumerate(parts, 1):
+            frame.owners[start:stop] = number
     return frame

@@ -126,13 +126,22 @@ def _shfl(image: Image, binder: Binder, instr: Instr, mask: Getter | None) -> St
             source = (lane & segment) | (b & ~segment & 31)
             valid = source <= last
         source = np.where(valid, source, lane)
-        source = np.where(groups.present[groups.of, source], source, lane)
+        present = groups.present[groups.of, source]
+        if image.options.checks and not bool(present.all()):
+            _report_absent(c, instr, source, np.flatnonzero(~present))
+        source = np.where(present, source, lane)
         table = groups.matrix(spread(value(c), c.n))
         write(c, table[groups.of, source], None)
         if write_p is not None:
             write_p(c, valid, None)
 
     return step
+
+
+def _report_absent(c: Cohort, instr: Instr, source: Array, lanes: Array) -> None:
+    """A note that these lanes of the cohort read lanes that do not take part; such a value is undefined."""
+    message = f"reads lane {int(source[lanes[0]])}, which does not take part; the value is undefined"
+    c.batch.report("absent-lane", instr, c, lanes, message, severity="note")
 
 
 def _ballots(c: Cohort, mask: Getter | None, predicate: Getter) -> tuple[Groups, Array, Array]:

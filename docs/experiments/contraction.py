@@ -1,14 +1,19 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
     python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--static]
-        [--kernels] [--shard 0/1] [--jobs 1] [--seconds inf] [--json FILE]
+        [--kernels] [--shard 0/1] [--jobs 1] [--seconds inf] [--json FILE] [--rows FILE]
 
 Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
 ``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
 of the suites (``--suites``), and for every kernel that ``fuse`` builds of the suites' programs (``--fuse``; there,
 "before" is the sum over the kernels that it is built of). A kernel *differs* if the number of its contracted sums is
 not the same after as before; ``--kernels`` lists these kernels. Fewer sums may be contracted because fewer sums are
-left, after redundant ones were removed.
+left, after redundant ones were removed. *By copies*: the kernel has as many sums and products that are not contracted
+as before. Then ptxas has copied or joined code that it contracts in each place, such as the body of a loop.
+
+A part of the work is a file, the kernels of a program of the suites, or the fusion of a program. ``--rows FILE``
+appends a line of JSON for each part when it is done, with its seconds, and does not repeat the parts that the file has,
+so a run that was cut off can be continued.
 
 Machine code is compared as with ``--gate=ptxas``. With ``--static`` it is not: kernels with open products stay as they
 are. Files that ptxas refuses as they are do not count. There is no gate, so every rewrite counts.
@@ -22,6 +27,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import as_completed
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +43,7 @@ from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 
 NAMES = ("fma", "add", "mul", "contracted")
+NOT_BEGUN = "parts not begun"
 
 
 def optimized(text: str, args: argparse.Namespace, total: Counter[str]) -> str:
@@ -66,6 +73,7 @@ class Outcome:
 
     total: Counter[str] = field(default_factory=Counter[str])
     differing: list[dict[str, Any]] = field(default_factory=list["dict[str, Any]"])
+    seconds: float = 0.0
 
     def add(self, other: Outcome) -> None:
         self.total.update(other.total)
@@ -102,13 +110,20 @@ def modules(part: Part) -> Iterator[tuple[str, str]]:
 
 def outcome(part: Part, args: argparse.Namespace, until: float) -> Outcome:
     """Compare a part, unless the time `until` (of `time.monotonic`) is over."""
-    found = Outcome()
-    if time.monotonic() > until:
-        found.total["parts not begun"] += 1
+    found, begun = Outcome(), time.monotonic()
+    if begun > until:
+        found.total[NOT_BEGUN] += 1
         return found
     if part.what == "fused":
         found.differing += compare_fused(part.name, args, found.total)
-        return found
+    else:
+        compare_modules(part, args, found)
+    found.seconds = time.monotonic() - begun
+    return found
+
+
+def compare_modules(part: Part, args: argparse.Namespace, found: Outcome) -> None:
+    """Add to ``found`` what the modules of a part give."""
     for name, text in modules(part):
         found.total["modules"] += 1
         try:
@@ -116,7 +131,6 @@ def outcome(part: Part, args: argparse.Namespace, until: float) -> Outcome:
         except (PtxasError, ToolFailed, ToolTimeout, PtxError) as error:
             found.total["refused"] += 1
             print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    return found
 
 
 def compare(name: str, text: str, args: argparse.Namespace, total: Counter[str]) -> list[dict[str, Any]]:
@@ -142,6 +156,7 @@ def note(
             total[f"{key} after"] += asdict(new)[key]
         if old.contracted != new.contracted:
             total["kernels that differ"] += 1
+            total["of them by copies"] += (old.add, old.mul) == (new.add, new.mul)
             found.append({"module": name, "kernel": kernel, "before": asdict(old), "after": asdict(new)})
     return found
 
@@ -161,6 +176,35 @@ def compare_fused(program: str, args: argparse.Namespace, total: Counter[str]) -
     return found
 
 
+def rows_of(path: Path | None) -> dict[Part, Outcome]:
+    """The parts that a file of ``--rows`` has. A last line that was cut off is removed from it."""
+    rows: dict[Part, Outcome] = {}
+    if path is None or not path.exists():
+        return rows
+    lines, whole, _ = path.read_text(encoding="utf-8").rpartition("\n")
+    path.write_text(lines + whole, encoding="utf-8")
+    for row in map(json.loads, lines.splitlines()):
+        rows[Part(**row["part"])] = Outcome(Counter(row["total"]), row["differing"], row["seconds"])
+    return rows
+
+
+def results(args: argparse.Namespace) -> Iterator[Outcome]:
+    """The outcome of each part, as soon as it is known. Those that the file of ``--rows`` has come first."""
+    index, number = map(int, args.shard.split("/"))
+    chosen, known = list(parts(args))[index::number], rows_of(args.rows)
+    yield from (known[part] for part in chosen if part in known)
+    until = time.monotonic() + args.seconds
+    with process_pool(args.jobs) as pool:
+        begun = {pool.submit(outcome, part, args, until): part for part in chosen if part not in known}
+        for each in as_completed(begun):
+            found, part = each.result(), begun[each]
+            if args.rows is not None and not found.total[NOT_BEGUN]:
+                row = {"part": asdict(part), **vars(found)}
+                with args.rows.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+            yield found
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", metavar="DIR")
@@ -174,19 +218,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file or program after so many")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--rows", type=Path, metavar="FILE", help="a line for each part; parts in it are not repeated")
     args = parser.parse_args()
-    index, number = map(int, args.shard.split("/"))
-    found, until = Outcome(), time.monotonic() + args.seconds
-    with process_pool(args.jobs) as pool:
-        chosen = list(parts(args))[index::number]
-        for each in pool.map(outcome, chosen, [args] * len(chosen), [until] * len(chosen)):
-            found.add(each)
+    found = Outcome()
+    for each in results(args):
+        found.add(each)
+        if args.kernels:
+            for kernel in each.differing:
+                print(json.dumps(kernel), flush=True)
     total, differing = found.total, found.differing
     for key, value in total.items():
         print(f"{key:32} {value:10}")
-    if args.kernels:
-        for each in differing:
-            print(json.dumps(each))
     if args.json is not None:
         args.json.write_text(json.dumps({"total": total, "differing": differing}, indent=1), encoding="utf-8")
     return 0

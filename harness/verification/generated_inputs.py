@@ -45,7 +45,10 @@ _CARRIERS = (
 #: Further rows through which a pointer may flow, with any modifiers.
 _SUMS = frozenset([Pointers.SUM, Pointers.PRODUCT_SUM])
 
+#: Bytes of dynamic shared memory. A kernel that reads its size gets the others, too.
 _DYNAMIC_SHARED = 16384
+_DYNAMIC_SIZES = (_DYNAMIC_SHARED, 0, 4096, 1024, 32768, 256)
+_SIZE_REGISTERS = ("%dynamic_smem_size", "%total_smem_size")
 
 
 @dataclass(slots=True)
@@ -154,11 +157,13 @@ CASES = (
     Case("sizes above the grid", 0, 2, "above", fill="wide"),
     Case("numbers in comparisons", 0, 1, "compared"),
     Case("other numbers in comparisons", 0, 1, "compared"),
+    Case("the largest block", 8, 1, "threads"),
 )
 
-_LINES = (32, 96, 128, 256, 64, 33, 512, 16)
-_PLANES = ((8, 4), (48, 2), (16, 16), (32, 8), (16, 8), (5, 3), (64, 4), (4, 4))
-_SOLIDS = ((8, 2, 2), (33, 2, 2), (8, 8, 4), (16, 4, 4), (4, 4, 2), (5, 3, 2), (64, 2, 2), (4, 2, 2))
+_LINES = (32, 96, 128, 256, 64, 33, 512, 16, 1024)
+_PLANES = ((8, 4), (48, 2), (16, 16), (32, 8), (16, 8), (5, 3), (64, 4), (4, 4), (32, 32))
+_SOLIDS = ((8, 2, 2), (33, 2, 2), (8, 8, 4), (16, 4, 4), (4, 4, 2), (5, 3, 2), (64, 2, 2), (4, 2, 2), (16, 8, 8))
+_LARGEST = 8  #: the number of the last shape; random cases have the others
 
 
 @dataclass(slots=True)
@@ -202,7 +207,8 @@ def generate(
     case = CASES[number] if number < len(CASES) else _random_case(number, random)
     block = _block(kernel, case.shape)
     grid = _grid(kernel, case.grid)
-    made = Input(kernel.name, case.name, grid, block, _dynamic_bytes(kernel), number, case.fill, case.buffers, [])
+    shared = _dynamic_bytes(kernel, number, compared)
+    made = Input(kernel.name, case.name, grid, block, shared, number, case.fill, case.buffers, [])
     values = _Values(case, made.threads, random, compared[number % 2 :] or compared)
     bases = {word: _base(regions, signature, case.buffers, word) for word in signature.pointers}
     made.arguments = [_argument(param, fields, values, bases) for param, fields in signature.params]
@@ -213,7 +219,7 @@ def _random_case(number: int, random: np.random.Generator) -> Case:
     ints = ("threads", "fewer", "more", "small", "above", "mixed", "mixed")
     return Case(
         f"random input {number}",
-        int(random.integers(len(_LINES))),
+        int(random.integers(_LARGEST)),
         int(random.integers(1, 5)),
         str(random.choice(ints)),
         str(random.choice(["usual", "usual", "special", "tiny", "large"])),
@@ -315,7 +321,8 @@ def _block(kernel: Kernel, shape: int) -> tuple[int, int, int]:
     else:
         shapes = [(length,) for length in _LINES]
     fitting = [each for each in shapes if math.prod(each) <= limit] or [(limit,)]
-    x, y, z = (*fitting[shape % len(fitting)], 1, 1)[:3]
+    chosen = max(fitting, key=math.prod) if shape == _LARGEST else fitting[shape % len(fitting)]
+    x, y, z = (*chosen, 1, 1)[:3]
     return x, y, z
 
 
@@ -332,8 +339,12 @@ def _grid(kernel: Kernel, blocks: int) -> tuple[int, int, int]:
     return blocks, min(blocks, 2) if has_y else 1, min(blocks, 2) if has_z else 1
 
 
-def _dynamic_bytes(kernel: Kernel) -> int:
-    """The bytes of dynamic shared memory: 0 unless the kernel uses an array without size."""
+def _dynamic_bytes(kernel: Kernel, number: int, compared: Sequence[int]) -> int:
+    """The bytes of dynamic shared memory of input ``number``: 0 unless the kernel uses an array without size, or reads
+    the size. If it reads the size, inputs have different ones, and those with which it compares."""
+    if any(_names(kernel, register) for register in _SIZE_REGISTERS):
+        sizes = [*_DYNAMIC_SIZES, *(each for each in compared if 0 < each <= _DYNAMIC_SIZES[4])]
+        return sizes[number % len(sizes)]
     operands = [operand for instr in kernel.instructions() for operand in instr.operands]
     symbols = [operand.base if isinstance(operand, Mem) else operand for operand in operands]
     unsized = (

@@ -348,3 +348,61 @@ FIRST: st.shared.u32 [s], 7; {sync} ret;"""
         assert (x.tolist(), kinds(result)) == ([0, 7], []), schedule
     x, result = run(body.replace("{sync}", "").replace("bar.warp.sync 3;", "bar.warp.sync 2;"), 2)
     assert "race" in kinds(result)
+
+
+# --- accesses beside variables, and lanes that are not there ----------------------------------------------------------
+
+ARRAYS = ".local .align 4 .b8 first[8]; .local .align 4 .b8 second[8]; st.local.u32 [second], 7;"
+
+
+@pytest.mark.parametrize(
+    "access",
+    [
+        "ld.local.u32 %v, [first+8];",
+        "st.local.u32 [first+8], 1;",
+        "ld.local.v2.u32 {%v, %w}, [first+8];",
+        "st.local.u32 [second-4], 1;",
+        "mov.u64 %l, first; cvta.local.u64 %l, %l; ld.u32 %v, [%l+8];",
+        "mov.u64 %l, first; mul.wide.u32 %o, %t, 4; add.u64 %l, %l, %o; st.local.u32 [%l], %t;",  # thread 2 leaves it
+    ],
+)
+def test_an_access_that_leaves_a_local_variable(access: str) -> None:
+    with pytest.raises(EmulatorFault, match="outside of the variables of the function in local memory"):
+        run(f"{ARRAYS} {access} ret;", 3)
+
+
+def test_accesses_inside_local_variables() -> None:
+    body = "st.local.u32 [first+4], %t; mov.u64 %l, first; cvta.local.u64 %l, %l; ld.u32 %v, [%l+4];"
+    sums = "ld.local.u32 %w, [second]; add.u32 %v, %v, %w; st.global.u32 [%a], %v; ret;"
+    x, result = run(f"{ARRAYS} {body} {sums}", 3)
+    assert x.tolist() == [7, 8, 9]
+    assert result.findings == []
+
+
+def test_local_variables_of_a_function_and_its_caller() -> None:
+    """A function may access its caller's variable, and only its own ones are apart from each other."""
+    own = ".local .align 4 .b8 own[4]; .local .align 4 .b8 other[4]; .reg .u64 %p; .reg .u32 %y;"
+    body = "ld.param.u64 %p, [n]; ld.u32 %y, [%p+4]; st.local.u32 [own+{at}], %y; ld.local.u32 %y, [own];"
+    function = ".func (.param .u32 o) get(.param .u64 n) { " + own + body + " st.param.u32 [o], %y; ret; }"
+    call = "st.local.u32 [second+4], %t; mov.u64 %l, second; cvta.local.u64 %l, %l; call (%v), get, (%l);"
+    body = f"{ARRAYS} {call} st.global.u32 [%a], %v; ret;"
+    x, result = run(body, 3, module=function.replace("{at}", "0"))
+    assert x.tolist() == [0, 1, 2]
+    assert result.findings == []
+    with pytest.raises(EmulatorFault, match="outside of the variables of the function in local memory"):
+        run(body, 3, module=function.replace("{at}", "4"))
+
+
+@pytest.mark.parametrize(
+    ("shuffle", "threads", "absent"),
+    [
+        ("shfl.sync.down.b32 %v, %t, 4, 31, -1;", 32, 0),  # the last lanes read their own values: in range
+        ("shfl.sync.down.b32 %v, %t, 4, 31, -1;", 8, 4),
+        ("shfl.sync.idx.b32 %v, %t, 20, 31, -1;", 8, 8),
+        ("setp.lt.u32 %p, %t, 4; @%p shfl.sync.bfly.b32 %v, %t, 4, 31, 15;", 8, 4),
+    ],
+)
+def test_a_shuffle_from_an_absent_lane_is_noted(shuffle: str, threads: int, absent: int) -> None:
+    _, result = run(f"{shuffle} ret;", threads)
+    noted = [(finding.kind, finding.severity, finding.count) for finding in result.findings]
+    assert noted == ([("absent-lane", "note", absent)] if absent else [])

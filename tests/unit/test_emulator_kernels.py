@@ -27,7 +27,8 @@ def load(case: Case, **options: int) -> EmulatorModule:
 def test_clean_kernel(case: Case) -> None:
     args = case.args()
     result = load(case).launch(case.kernel, case.grid, case.block, args, case.shared)
-    assert [str(finding) for finding in result.findings] == []
+    noted = ["absent-lane"] if case.kernel == "leaving" else []  # its `shfl` reads lanes that have exited
+    assert [finding.kind for finding in result.findings] == noted, [str(finding) for finding in result.findings]
     assert sorted(result.output.splitlines()) == sorted(case.output)
     if SILICON.exists():
         recorded = json.loads(SILICON.read_text(encoding="utf-8"))["cases"]

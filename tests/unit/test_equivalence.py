@@ -330,6 +330,31 @@ SEEN: dict[str, tuple[str, str, str, str]] = {
         "setp.ge.s32",
         "setp.ge.u32",
     ),
+    "a high thread number": (
+        ".param .u64 a",
+        X + "mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; setp.eq.u32 %p1, %r0, 1023; @%p1 mov.u32 %r2, 6;",
+    ),
+    "a high number in two dimensions": (
+        ".param .u64 a",
+        "mov.u32 %r1, %tid.y; mad.lo.u32 %r3, %r1, 64, %r0; mul.wide.u32 %d0, %r3, 4; "
+        + X + "mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; setp.gt.u32 %p1, %r1, 28; @%p1 mov.u32 %r2, 6;",
+    ),
+    "the size of dynamic shared memory": (
+        ".param .u64 a",
+        X + "mov.u32 %r1, %dynamic_smem_size; shr.u32 %r2, %r1, 13; st.global.u32 [%d2], %r2;",
+        "shr.u32 %r2, %r1, 13;",
+        "shr.u32 %r2, %r1, 14;",
+    ),
+    "a number in a comparison with this size": (
+        ".param .u64 a",
+        X + "mov.u32 %r1, %dynamic_smem_size; mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; setp.eq.u32 %p1, %r1, 12288; @%p1 mov.u32 %r2, 6;",
+    ),
 }  # fmt: skip
 
 
