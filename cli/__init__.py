@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from .dispatch import dispatch
 from .outcome import guarded
 
 __all__ = ["collect_garbage_rarely", "main"]
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         collect_garbage_rarely()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    return guarded(arguments, _run)
+    return guarded(arguments, dispatch)
 
 
 def collect_garbage_rarely() -> None:
@@ -44,19 +45,3 @@ def collect_garbage_rarely() -> None:
     import gc
 
     gc.set_threshold(50_000, 20, 50)
-
-
-def _run(argv: list[str]) -> int:
-    # All arguments are those of nvcc, and the parser takes time. The help of this verb is its own.
-    if argv[:1] == ["nvcc"] and argv[1:] not in (["--help"], ["-h"]):
-        from .nvcc import run_nvcc
-
-        return run_nvcc(argv[1:])
-    if argv[:2] == ["completion", "--complete"]:  # what a completion script calls: no settings, no messages
-        from .completion import complete
-
-        return complete(argv[2:])
-    from .arguments import parse_arguments, verb_module
-
-    arguments = parse_arguments(argv)
-    return verb_module(arguments.verb).run(arguments)

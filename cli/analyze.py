@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
-from .arguments import regex
+from .argument_types import regex
 from .outcome import BAD_INPUT, FINE, MISSING, CommandError, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile
 

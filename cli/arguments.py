@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import re
-import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 from .. import __version__
 from ..spelling import did_you_mean
 from . import color
+from .argument_types import LEVEL
+from .command_parser import CommandParser, actions_of, chosen_parser
 from .outcome import usage_error, warn
 
 __all__ = [
@@ -24,14 +24,9 @@ __all__ = [
     "TRUSTED_ONLY",
     "VERBS",
     "Verb",
-    "actions_of",
     "build_parser",
     "parse_arguments",
-    "pass_list",
-    "positive",
-    "regex",
     "settable",
-    "target",
     "verb_module",
 ]
 
@@ -84,53 +79,6 @@ def verb_module(name: str) -> Verb:
     return cast("Verb", importlib.import_module(f"{__package__}.{name}"))
 
 
-def _plain(prog: str) -> argparse.HelpFormatter:
-    # Without a width, argparse imports shutil when an argument is added, and shutil imports bz2, lzma and zlib.
-    return argparse.RawDescriptionHelpFormatter(prog, width=100)
-
-
-class _Parser(argparse.ArgumentParser):
-    """Chooses the format of the help only when help is printed."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, formatter_class=_plain, allow_abbrev=False, **kwargs)
-
-    def print_help(self, file: Any = None) -> None:
-        stream = file or sys.stdout
-        if color.is_wanted(stream):
-            self.formatter_class = _rich_formatter()
-        stream.write(self.format_help())
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse does, but the message also has the choice that is similar."""
-        if action.choices is not None and value not in action.choices:
-            choices = [str(each) for each in action.choices]
-            listed = ", ".join(choices)
-            message = f"invalid choice: '{value}'{did_you_mean(str(value), choices)}; choose from {listed}"
-            raise argparse.ArgumentError(action, message)
-
-
-def actions_of(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """The arguments of a parser. argparse has no public access to them."""
-    return cast("Any", parser)._actions
-
-
-def _chosen_parser(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> argparse.ArgumentParser:
-    """The parser of the verb, or of the action of the verb, that ``arguments`` name."""
-    for action in actions_of(parser):
-        parsers = cast("dict[str, argparse.ArgumentParser]", action.choices)
-        if action.nargs == argparse.PARSER and (chosen := getattr(arguments, action.dest, None)) in parsers:
-            return _chosen_parser(parsers[chosen], arguments)
-    return parser
-
-
-def _rich_formatter() -> Any:
-    from rich_argparse import RawDescriptionRichHelpFormatter
-
-    os.environ.setdefault("FORCE_COLOR", "1")  # `color` has decided, not rich
-    return RawDescriptionRichHelpFormatter
-
-
 class _ColorAction(argparse.Action):
     """Takes effect when it is parsed, so that it also applies to help and errors of the parser."""
 
@@ -141,7 +89,7 @@ class _ColorAction(argparse.Action):
 
 def build_parser(verbs: Iterable[str] = tuple(VERBS)) -> argparse.ArgumentParser:
     """The parser with the arguments of ``verbs``; of the other verbs it has only the names."""
-    parser = _Parser(prog="ptxmotion", description=_DESCRIPTION, epilog=_EPILOG)
+    parser = CommandParser(prog="ptxmotion", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"ptxmotion {__version__}")
     _add_common(parser)
     # Without `prog`, argparse formats the usage to find the name of the command.
@@ -190,7 +138,7 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     parser = build_parser([named] if named and not _asks_for_all(argv, named) else VERBS)
     arguments, unknown = parser.parse_known_args(argv if named in _RUN_A_COMMAND else _explicit(argv))
     if unknown:
-        _refuse_unknown(_chosen_parser(parser, arguments), unknown)
+        _refuse_unknown(chosen_parser(parser, arguments), unknown)
     _apply_settings(parser, arguments)
     arguments.command = argv
     return arguments
@@ -215,60 +163,16 @@ _RUN_A_COMMAND = frozenset(["run", "times"])
 OPTIONAL_VALUE = frozenset(["--remarks", "--stats-json"])
 
 
-_LEVEL = re.compile(r"-O\d")
-
-
 def _explicit(argv: list[str]) -> list[str]:
     """The command line with ``=`` where argparse would read it differently: `--remarks FILE`, `--passes -O3`."""
     end = argv.index("--") if "--" in argv else len(argv)
     words: list[str] = []
     for word in argv[:end]:
-        if words and words[-1] == "--passes" and _LEVEL.fullmatch(word):
+        if words and words[-1] == "--passes" and LEVEL.fullmatch(word):
             words[-1] = f"--passes={word}"
         else:
             words.append(f"{word}=" if word in OPTIONAL_VALUE else word)
     return words + argv[end:]
-
-
-def regex(text: str) -> re.Pattern[str]:
-    """The argparse type of a regular expression."""
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
-
-
-def positive(text: str) -> int:
-    """The argparse type of a number greater than 0."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number greater than 0")
-    return int(text)
-
-
-def target(text: str) -> str:
-    """The argparse type of a target: one of the architectures of this package, or one that a ptxas here supports."""
-    from ..arch import ARCHITECTURES
-
-    known = [f"sm_{sm}" for sm in ARCHITECTURES]
-    known += [f"sm_{sm}{row.suffix}" for sm, row in ARCHITECTURES.items() if row.suffix]
-    if text in known:
-        return text
-    from ..toolchain.tools import every_target
-
-    known = every_target() or sorted(known)
-    if text in known:
-        return text
-    similar = did_you_mean(text, known)
-    raise argparse.ArgumentTypeError(f"'{text}' is not a target of ptxas{similar}; there are {', '.join(known)}")
-
-
-def pass_list(text: str) -> str:
-    """The argparse type of ``--passes``: a list of passes, or a level with or without its dash.
-
-    >>> pass_list("-O3"), pass_list("lcm,dce")
-    ('O3', 'lcm,dce')
-    """
-    return text.removeprefix("-") if _LEVEL.fullmatch(text) else text
 
 
 #: Groups of options: one of them on the command line disables a setting of the others.

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import target
+from .argument_types import target
 from .bench_examples import EXAMPLES
 from .fail_on import exit_code, failing, thresholds
 from .outcome import BAD_INPUT, DIFFERENT, FINE, CommandError, say, usage_error

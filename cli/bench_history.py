@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .arguments import regex
+from .argument_types import regex
 from .fail_on import exit_code, failing
 from .outcome import BAD_INPUT, FINE, CommandError, say, usage_error
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
-from .arguments import OPTIONAL_VALUE, VERBS, actions_of, build_parser
+from .arguments import OPTIONAL_VALUE, VERBS, build_parser
+from .command_parser import actions_of
 
 __all__ = ["FILES", "FOLDERS", "MIXED", "VALUES", "Candidates", "candidates"]
 

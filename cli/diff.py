@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from .arguments import target
+from .argument_types import target
 from .opt import ptxas_options
 from .outcome import DIFFERENT, FINE
 

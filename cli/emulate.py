@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..spelling import did_you_mean
-from .arguments import positive
+from .argument_types import positive
 from .outcome import BAD_INPUT, DIFFERENT, FINE, USAGE, CommandError, say, usage_error
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ _VERSION = re.compile(r"(?P<kernel>.+)__ptxmotion_(?P<number>\d+)(?:_[0-9a-f]+)*
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `extract`."""
-    from .arguments import regex
+    from .argument_types import regex
 
     kinds = "executables, shared objects, objects, archives, fatbins, cubins"
     parser.add_argument("files", nargs="+", metavar="FILE", help=kinds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..arch import DEFAULT_TARGET
-from .arguments import pass_list, regex, target
+from .argument_types import pass_list, regex, target
 from .outcome import FINE, say, usage_error, warn
 
 EPILOG = """\

@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .alias_promise import ALIAS_HELP, alias_promise, warn_of_unknown_names
-from .arguments import pass_list, regex, target
+from .argument_types import pass_list, regex, target
 from .observers import Observers, observer_of
 from .outcome import FINE, say, usage_error, warn
 from .profiles import PROFILE_HELP, load_profile

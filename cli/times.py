@@ -29,7 +29,7 @@ _ROUNDS = 10
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `times`."""
-    from .arguments import positive
+    from .argument_types import positive
 
     parser.add_argument("--before", metavar="COMMAND", help="compare with this command, one argument in quotes")
     parser.add_argument("--rounds", type=positive, metavar="N", help=f"rounds of the comparison (default: {_ROUNDS})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .arguments import target
+from .argument_types import target
 from .outcome import BAD_INPUT, DIFFERENT, FINE, say, usage_error
 
 EPILOG = """\

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..spelling import did_you_mean
-from .arguments import positive
+from .argument_types import positive
 from .files import read_module
 from .outcome import BAD_INPUT, DIFFERENT, FINE, INCONCLUSIVE, CommandError, say, usage_error
 from .progress import Progress

@@ -29,6 +29,7 @@ from pathlib import Path
 
 import kernel_times
 import numpy as np
+from ptxmotion.arch import H200_MULTIPROCESSORS
 from ptxmotion.harness.cuda import CudaBackend, CudaModule
 from ptxmotion.harness.cuda_stopwatch import CudaStopwatch
 from ptxmotion.harness.protocol import Plan, time_arms
@@ -39,8 +40,6 @@ from ptxmotion.toolchain.tools import assemble
 
 #: The size of an instruction, and the unit by which a section of code grows.
 SIZE, LINE = 16, 128
-#: Those of an H200.
-MULTIPROCESSORS = 132
 _NOP = 0x118
 #: The attributes of ``.nv.info`` whose values are places of instructions: EIATTR_EXIT_INSTR_OFFSETS,
 #: EIATTR_S2RCTAID_INSTR_OFFSETS, EIATTR_COOP_GROUP_INSTR_OFFSETS, EIATTR_INT_WARP_WIDE_INSTR_OFFSETS.
@@ -231,7 +230,7 @@ def time_loops(shifts: list[int]) -> None:
             kernels = [backend.load(marked(ptx, n)).kernel("k") for n in places]
             for warps in (1, 2, 4, 8, 16):
                 count = 1_000_000 // (size * warps)
-                grid, block = (MULTIPROCESSORS * max(1, warps // 4), 1, 1), (128 * min(warps, 4), 1, 1)
+                grid, block = (H200_MULTIPROCESSORS * max(1, warps // 4), 1, 1), (128 * min(warps, 4), 1, 1)
                 launches = [partial(backend.launch, each, grid, block, 0, [out, np.uint32(count)]) for each in kernels]
                 times = [[backend.seconds_of(launch) for launch in launches] for _ in range(4)]
                 cycles = " ".join(f"{min(each) * clock / count / warps:7.2f}" for each in zip(*times, strict=True))

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 from image_isp import bytes_of
 from image_schedule_programs import PROGRAMS, TABLE_OF_FUSION
+from ptxmotion.arch import H200_CLOCK, H200_MULTIPROCESSORS
 
 #: By program and size: microseconds by the name of an arm.
 Times: TypeAlias = "dict[tuple[str, int], dict[str, float]]"
@@ -26,7 +27,7 @@ Times: TypeAlias = "dict[tuple[str, int], dict[str, float]]"
 LI, ANDERSON, RANDOM = "li2018", "anderson2021", "random"
 OURS = ("fused", "greedy", "paper", "dynamic", "auto", "tuned")
 #: The bytes and floating-point operations per second of an H200: a copy, and two operations of each lane and clock.
-COPY, PEAK = 4257e9, 132 * 128 * 2 * 1.98e9
+COPY, PEAK = 4257e9, H200_MULTIPROCESSORS * 128 * 2 * H200_CLOCK
 
 
 def read(paths: Sequence[Path]) -> Times:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 from ptxmotion.cli import main
-from ptxmotion.cli.arguments import VERBS, actions_of, build_parser
+from ptxmotion.cli.arguments import VERBS, build_parser
 from ptxmotion.cli.candidates import FILES, FOLDERS, MIXED, VALUES, candidates
+from ptxmotion.cli.command_parser import actions_of
 from ptxmotion.cli.completion import words_of
 
 ROOT = Path(__file__).resolve().parents[2]

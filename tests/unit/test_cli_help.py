@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from ptxmotion.cli import main
-from ptxmotion.cli.arguments import VERBS, actions_of, build_parser
+from ptxmotion.cli.arguments import VERBS, build_parser
+from ptxmotion.cli.command_parser import actions_of
 from ptxmotion.python_child import child_environment, module_command
 from scale_kernel import HEAD, scale_kernel
 

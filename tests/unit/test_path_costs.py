@@ -69,13 +69,16 @@ def test_what_is_left_adds_no_load_to_any_path(*, is_cyclic: bool) -> None:
         costs = PathCosts(cfg, 3)
         for load, (block, insertions) in removed.items():
             costs.add(load, block, insertions)
-        unbalanced = costs.unbalanced(lambda loads, insertions: False)
+        groups = costs.unbalanced()
+        unbalanced = {load for loads, _ in groups for load in loads}
         every = list(paths(cfg))
         rest = {load: each for load, each in removed.items() if load not in unbalanced}
         assert all(weight(path, rest) <= 0 for path in every), seed
         if not is_cyclic and all(weight(path, removed) <= 0 for path in every):
             assert not unbalanced, seed
-        assert costs.unbalanced(lambda loads, insertions: True) == set()
+        assert len(unbalanced) == sum(len(loads) for loads, _ in groups), seed
+        for loads, insertions in groups:
+            assert insertions == {each for load in loads for each in removed[load][1]}, seed
         refused += len(unbalanced)
         kept += sum(bool(insertions) for _, insertions in rest.values())
     assert refused > 50 and kept > 50

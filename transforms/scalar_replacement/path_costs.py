@@ -15,7 +15,7 @@ Reference: Knoop, Rüthing, Steffen, *Lazy Code Motion*, PLDI 1992 (safety as "n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -49,20 +49,15 @@ class PathCosts:
         if needed:
             self._insertions[load] = needed
 
-    def unbalanced(self, is_offset: Callable[[list[Instr], set[Insertion]], bool]) -> set[Instr]:
-        """The loads that must get no insertions, so that no path executes more loads.
+    def unbalanced(self) -> list[tuple[list[Instr], set[Insertion]]]:
+        """The groups of loads with common insertions that would make a path execute more loads, with their insertions.
 
-        ``is_offset`` returns whether the insertions of a group of loads are offset although a path of the graph is too
-        heavy: a path that is never taken.
+        The path may be one that no thread takes: weights do not tell how often a loop iterates.
         """
         if not self._insertions or not self._adds_loads(self._blocks):
-            return set()
-        unbalanced: set[Instr] = set()
-        for group in self._groups():
-            insertions = {insertion for load in group for insertion in self._insertions[load]}
-            if self._adds_loads(group) and not is_offset(group, insertions):
-                unbalanced.update(group)
-        return unbalanced
+            return []
+        groups = [group for group in self._groups() if self._adds_loads(group)]
+        return [(group, {insertion for load in group for insertion in self._insertions[load]}) for group in groups]
 
     def _groups(self) -> list[list[Instr]]:
         """The loads with insertions; loads with a common insertion are in one group."""

@@ -65,7 +65,11 @@ class Round:
             elif self._remarks.may_rewrite(self._options.name, load.instr):
                 self.accepted.append(decision)
                 self._accept(decision)
-        return set() if self._options.may_add_loads else self._costs.unbalanced(self._is_offset_over_iterations)
+        if self._options.may_add_loads:
+            return set()
+        groups = self._costs.unbalanced()
+        heavy = [loads for loads, insertions in groups if not self._is_offset_over_iterations(loads, insertions)]
+        return {load for loads in heavy for load in loads}
 
     def rewrite(self) -> None:
         """Report the accepted decisions and carry them out."""

@@ -38,7 +38,7 @@ class Speculation:
         self._rules = rules
         self._budget = budget
         is_divergent = queries.divergence.is_divergent
-        may_rise_above = is_divergent if options.hoists_above == "divergent" else _always
+        may_rise_above = is_divergent if options.hoists_above == "divergent" else None
         self._hoisting = Hoisting(queries.facts, queries.availability, queries.anticipation, may_rise_above)
 
     def decide(self, refusal: Refusal) -> Replacement | Refusal:
@@ -49,8 +49,8 @@ class Speculation:
             return refusal
         is_safe: Callable[[int], bool] | None = None
         if self._queries.facts.promise.inside is not None:
-            is_safe = partial(self._is_safe, component.question)
-        is_convergent = self._is_convergent_with(load.block)
+            is_safe = partial(self._rules.is_safe_at_end, question=component.question)
+        is_convergent = partial(self._rules.is_convergent_block, home=load.block)
         places = self._hoisting.places(load.block, component.question, is_convergent, is_safe)
         if not places.may_rise or not places.blocks:
             return refusal
@@ -66,12 +66,6 @@ class Speculation:
         if not self._options.paper and not self._helps(load, component.question, planned):
             return refusal
         return self._hoisted(refusal, component, planned)
-
-    def _is_safe(self, question: Question, block: int) -> bool:
-        return self._rules.is_safe_at_end(block, question)
-
-    def _is_convergent_with(self, home: int) -> Callable[[int], bool]:
-        return lambda block: self._rules.is_convergent_block(block, home)
 
     def _hoisted(self, refusal: Refusal, component: Component, planned: dict[int, Question]) -> Replacement | Refusal:
         load = refusal.load
@@ -133,10 +127,6 @@ class Speculation:
     def _would_be_redundant(self, instr: Instr, block: int, question: Question, planned: dict[int, Question]) -> bool:
         exploration = self._queries.availability.explore(block, question, planned)
         return exploration.has_source and solve(exploration, self._rules.for_load(instr, block)).is_available
-
-
-def _always(block: int) -> bool:
-    return True
 
 
 def _no_insertion(reply: Reply, state: State, names: frozenset[Question]) -> str:

@@ -54,7 +54,7 @@ ELSEWHERE = Places(True)
 class Hoisting:
     """Answers queries about speculative hoisting.
 
-    ``parts``: whether a block ends in a branch above which speculation is allowed.
+    ``may_rise_above``: whether a load may rise above the branch at the end of a block; by default above every branch.
     """
 
     def __init__(
@@ -62,18 +62,18 @@ class Hoisting:
         facts: Facts,
         availability: Availability,
         anticipation: Anticipation,
-        parts: Callable[[int], bool],
+        may_rise_above: Callable[[int], bool] | None = None,
     ) -> None:
         self.cfg = facts.cfg
         self.controllers = facts.control_dependence.controllers
         self.availability = availability
         self.anticipation = anticipation
-        self._parts = parts
+        self._may_rise_above = may_rise_above
         self._exits = frozenset(self.cfg.exits)
         #: By block: its reachable predecessors.
         self._reached: dict[int, list[int]] = {}
         #: By block: the result of `may_speculate`.
-        self._may_part: dict[int, bool] = {}
+        self._may_speculate: dict[int, bool] = {}
         #: By number of a φ: the blocks that contain it.
         self._joins: dict[int, list[int]] = {}
         for block, phis in availability.symbols.phis.items():
@@ -106,9 +106,10 @@ class Hoisting:
 
     def may_speculate(self, block: int) -> bool:
         """Whether the block ends in a branch above which speculation is allowed."""
-        may = self._may_part.get(block)
+        may = self._may_speculate.get(block)
         if may is None:
-            may = self._may_part[block] = self.branches(block) and self._parts(block)
+            allows = self._may_rise_above
+            may = self._may_speculate[block] = self.branches(block) and (allows is None or allows(block))
         return may
 
     def branches(self, block: int) -> bool:
