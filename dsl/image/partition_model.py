@@ -25,8 +25,10 @@ Partitioning, equations 3 to 10, table I.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from math import lcm
@@ -47,7 +49,6 @@ from .partitioning import ROWS, checks_edges, has_warps, isp_node, isp_rows_node
 
 if TYPE_CHECKING:
     from ...toolchain.cubin import KernelCode
-    from ..compilation import Nvcc
 
 __all__ = [
     "Estimate",
@@ -55,6 +56,7 @@ __all__ = [
     "RegionFigures",
     "by_choice",
     "estimate",
+    "estimates",
     "isp_model",
     "lowerings_of",
     "node_launch",
@@ -247,7 +249,7 @@ _ROWS = {"isp_rows": ROWS}
 
 def isp_model(graph: Graph, options: Options) -> Lowered:
     """One kernel for each operator, partitioned where the model expects a gain. The notes of a launch say why."""
-    found = [estimate(node, options) for node in graph.nodes]
+    found = estimates(graph.nodes, options)
     made = by_choice(graph, options, [each.best.lowering if each else "naive" for each in found], "isp+m")
     notes = [tuple(each.lines()) if each else () for each in found]
     launches = [
@@ -267,11 +269,25 @@ def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: st
 
 def estimate(node: Node[Any], options: Options) -> Estimate | None:
     """The model for one node; None if nothing has to be checked. Raises what compiling and emulating raise."""
-    names = lowerings_of(node, options)
-    if len(names) == 1:
-        return None
-    nvcc = options.nvcc or compiler()
-    return Estimate(node, tuple(_figures(each, node, options, nvcc) for each in names))
+    (found,) = estimates([node], options)
+    return found
+
+
+def estimates(nodes: Sequence[Node[Any]], options: Options) -> list[Estimate | None]:
+    """The models for several nodes. Kernels that nodes share are compiled and counted once, several at a time."""
+    options = options if options.nvcc else replace(options, nvcc=compiler())
+    lowerings = [lowerings_of(node, options) for node in nodes]
+    kernels = [
+        {word: _Same(word, shrunk(node, options, _rows_of(word)), options) for word in words} if len(words) > 1 else {}
+        for node, words in zip(nodes, lowerings, strict=True)
+    ]
+    wanted = dict.fromkeys(same for each in kernels for same in each.values())
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        compiled = dict(zip(wanted, pool.map(_known, wanted), strict=True))
+    return [
+        Estimate(node, tuple(_figures(node, same, compiled[same]) for same in each.values())) if each else None
+        for node, each in zip(nodes, kernels, strict=True)
+    ]
 
 
 def lowerings_of(node: Node[Any], options: Options) -> list[str]:
@@ -290,13 +306,16 @@ def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> 
     return _NODE_LOWERINGS[lowering](node, name, options)
 
 
-def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
+def _rows_of(lowering: str) -> int:
+    """The pixels of a thread, one below the other."""
+    return _ROWS.get(lowering, 1)
+
+
+def _figures(node: Node[Any], same: _Same, compiled: _Compiled) -> KernelFigures:
     from ...toolchain.occupancy import occupancy
     from ...toolchain.ptxas_judge import figures_of
 
-    rows = _ROWS.get(lowering, 1)
-    small = shrunk(node, options, rows)
-    compiled = _known(_Same(lowering, small, replace(options, nvcc=nvcc)))
+    lowering, small, options, rows = same.lowering, same.node, same.options, _rows_of(same.lowering)
     code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
@@ -320,7 +339,7 @@ class _Same:
 
     def __init__(self, lowering: str, node: Node[Any], options: Options) -> None:
         self.lowering, self.node, self.options = lowering, node, options
-        self.key = lowering, signature(node), options.block, options.loops, options.contract, id(options.nvcc)
+        self.key = lowering, signature(node), options.block, options.loops, options.contract, options.nvcc
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -364,7 +383,7 @@ def _known(same: _Same) -> _Compiled:
     launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
     ptx = launch.kernel.ptx(options.nvcc)
     code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
+    if lowering in _BODIES and _has_body(small, options, _rows_of(lowering)):
         usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
     return _Compiled(code, usual, Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch)))
 
