@@ -145,7 +145,8 @@ def _built(
 ) -> tuple[list[Any], dict[str, bytes]]:
     """The runs of a program for all sizes, and its cubins by their names."""
     from ptxmotion.dsl.image import Options
-    from ptxmotion.dsl.image.partition_model import lowerings_of, node_launch, shrunk, signature
+    from ptxmotion.dsl.image.partition_kernels import signature
+    from ptxmotion.dsl.image.partition_model import lowerings_of, node_launch, shrunk
     from ptxmotion.dsl.image.windows import layout_of
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
