@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..ptx.ir import Kernel
+from .block_groups import BlockGroups
 from .checks import Finding, LaunchError
 from .counts import Counts
 from .instances import InstanceJudge
@@ -158,8 +159,11 @@ class EmulatorBackend:
         block: int | Sequence[int],
         shared: int,
         args: Sequence[Buffer | np.generic | bytes],
+        *,
+        groups: BlockGroups | None = None,
     ) -> None:
-        """Run ``kernel``. Raises `LaunchError`, `UnsupportedInstruction`, `EmulatorFault`."""
+        """Run ``kernel``. ``groups`` counts by groups of blocks. Raises `LaunchError`, `UnsupportedInstruction`,
+        `EmulatorFault`."""
         params = check_arguments(kernel.entry, args)
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):
@@ -181,6 +185,7 @@ class EmulatorBackend:
             seed=self.seed,
             keep_going=self.keep_going,
             judge=self.judge,
+            groups=groups,
         )
         self.counts.add(result.counts)
         self.findings += result.findings

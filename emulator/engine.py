@@ -59,6 +59,9 @@ class Engine:
         self.judge = batch.launch.judge
         if self.judge is not None:
             self.judge.start(batch.image, batch.threads)
+        self.groups = batch.launch.groups
+        if self.groups is not None:
+            self.groups.start(batch)
         self.issued = np.zeros((len(self.codes), 2), np.int64)
         self.pinned = frozenset(batch.image.pinned)
 
@@ -91,6 +94,8 @@ class Engine:
         transfers.finish(batch)
         if self.counting:
             self._count()
+        if self.groups is not None:
+            self.groups.finish(batch.image)
 
     def _blocks_done(self) -> int:
         batch = self.batch
@@ -212,6 +217,8 @@ class Engine:
             issued[1] += c.n
         if self.judge is not None:
             self.judge.enter(code.index, c)
+        if self.groups is not None:
+            self.groups.enter(code.index, c)
         env = c.env
         for step, dies in code.steps:
             step(c)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from ..ptx import Kernel, Module, Param, parse
 from ..ptx.verify import verify
 from .batch import Batch
+from .block_groups import BlockGroups
 from .calls import MAX_FRAME
 from .checks import EmulatorFault, Finding, Findings, LaunchError
 from .counts import Counts
@@ -83,6 +84,7 @@ class Launch:
     heap: dict[int, MemoryObject] = field(default_factory=dict[int, MemoryObject])
     steps: int = 0
     judge: InstanceJudge | None = None
+    groups: BlockGroups | None = None
 
 
 class Emulator:
@@ -252,8 +254,10 @@ class EmulatorModule:
         keep_going: bool = False,
         progress: Callable[[int, int], None] | None = None,
         judge: InstanceJudge | None = None,
+        groups: BlockGroups | None = None,
     ) -> LaunchResult:
-        """Run ``entry`` on the bytes of its parameters. It raises the errors of `launch`."""
+        """Run ``entry`` on the bytes of its parameters. ``groups`` counts by groups of blocks, one for each block of
+        the grid. It raises the errors of `launch`."""
         if schedule not in SCHEDULES:
             raise LaunchError(f"schedule '{schedule}' is none of {', '.join(SCHEDULES)}")
         shape = check_shape(entry, grid, block)
@@ -273,6 +277,7 @@ class EmulatorModule:
             GridOrder(blocks),
             heap=self.device.heap,
             judge=judge,
+            groups=groups,
         )
         self.device.launches += 1
         if options.counts:

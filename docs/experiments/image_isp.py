@@ -2,11 +2,12 @@
 
     python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen | --random SEED]    needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
-    python docs/experiments/image_isp.py figures FOLDER FILE                         what the model knows of each kernel
+    python docs/experiments/image_isp.py figures FOLDER [--jobs N]                   what the model knows of each kernel
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES]                the tables
 
-`build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering,
-and computes what the model expects. Several builders may share a folder, and `run` may start before they end. `run`
+`build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering.
+Several builders may share a folder, and `run` may start before they end. `figures` writes into the folder ``figures``
+what the model knows of each kernel that was built. It needs no GPU; the times do not depend on it. `run`
 compares the results of all lowerings bit for bit and times them. Lowerings take turns; each time is that of a CUDA
 graph with several runs, divided by their number; medians. The naive kernel takes part twice, as ``naive`` and
 ``again``: the difference is the noise of the run. It prints a line ``kernel`` for each kernel, and a line ``program``
@@ -17,7 +18,6 @@ blocks than those by which the model was chosen; with ``--random``, the filters 
 from __future__ import annotations
 
 import argparse
-import gzip
 import hashlib
 import itertools
 import json
@@ -145,13 +145,13 @@ def _built(
 ) -> tuple[list[Any], dict[str, bytes]]:
     """The runs of a program for all sizes, and its cubins by their names."""
     from ptxmotion.dsl.image import Options
-    from ptxmotion.dsl.image.compiling import compiler
-    from ptxmotion.dsl.image.partition_model import estimate, lowerings_of, node_launch, shrunk, signature
+    from ptxmotion.dsl.image.partition_kernels import signature
+    from ptxmotion.dsl.image.partition_model import lowerings_of, node_launch, shrunk
     from ptxmotion.dsl.image.windows import layout_of
     from ptxmotion.toolchain.cubin_cache import assemble_kept
 
     graphs, numbers = graphs_of(name, boundary)
-    nvcc = compiler(("-fmad=false",), ARCH)
+    nvcc = _compiler()
     options = Options(block, nvcc=nvcc)
     cubins: dict[str, bytes] = {}
     runs: list[Any] = []
@@ -172,12 +172,8 @@ def _built(
                 ptx = known[key]
                 arms[word] = launch_as_json(launch, ptx, images, numbers)
                 cubins[arms[word]["file"]] = assemble_kept(ptx, ARCH).cubin
-            found = estimate(node, options)
             read = {access.image: bytes_of(access.image) for access in node.accesses}
-            figures = {each.lowering: figures_as_json(each) for each in found.kernels} if found else {}
-            best = found.best.lowering if found else "naive"
-            moved = sum(read.values()) + bytes_of(node)
-            nodes.append({"name": node.name, "arms": arms, "bytes": moved, "best": best, "figures": figures})
+            nodes.append({"name": node.name, "arms": arms, "bytes": sum(read.values()) + bytes_of(node)})
         runs.append(
             {
                 "program": name,
@@ -355,16 +351,41 @@ def run(folder: Path, seconds: float, rounds: int, parts: int) -> None:
     print(f"{count} runs of {len(done)} parts, all results equal, {time.monotonic() - started:.0f} s")
 
 
-def figures(folder: Path, target: Path) -> None:
-    """Write what the model knows of each kernel: by program, boundary, size, block and name, by lowering."""
+def figures(folder: Path, jobs: int) -> None:
+    """Write what the model knows of each kernel, a file for each part that has none: by program, boundary, size, block
+    and name, by lowering."""
+    started = time.monotonic()
+    (folder / "figures").mkdir(exist_ok=True)
+    missing = [path for path in (folder / "runs").glob("*.json") if not (folder / "figures" / path.name).exists()]
+    # Random filters are first: there are few sizes of each.
+    missing.sort(key=lambda path: (not path.name.startswith("random"), path.name))
+    with process_pool(jobs) as pool:
+        pending = {pool.submit(_figures_of, path): path for path in missing}
+        for done in as_completed(pending):
+            name = pending[done].name
+            _write(folder / "figures" / name, json.dumps(done.result()).encode())
+            print(f"{time.monotonic() - started:6.1f} s: figures of {name}", flush=True)
+
+
+def _figures_of(path: Path) -> dict[str, Any]:
+    from ptxmotion.dsl.image import Options
+    from ptxmotion.dsl.image.partition_model import estimates
+
     found: dict[str, Any] = {}
-    for path in sorted((folder / "runs").glob("*.json")):
-        for run in json.loads(path.read_text(encoding="utf-8")):
-            for node in run["nodes"]:
-                if node["figures"]:
-                    found[f"{_where(run)};{node['name']}"] = node["figures"]
-    with gzip.open(target, "wt", encoding="utf-8") as file:
-        json.dump(found, file)
+    for run in json.loads(path.read_text(encoding="utf-8")):
+        width, height = run["size"]
+        nodes = graphs_of(run["program"], run["boundary"])[0](width, height).nodes
+        x, y = run["block"]
+        for node, made in zip(nodes, estimates(nodes, Options((x, y), nvcc=_compiler())), strict=True):
+            if made:
+                found[f"{_where(run)};{node.name}"] = {each.lowering: figures_as_json(each) for each in made.kernels}
+    return found
+
+
+def _compiler() -> Any:
+    from ptxmotion.dsl.image.compiling import compiler
+
+    return compiler(("-fmad=false",), ARCH)
 
 
 def _where(run: Any) -> str:
@@ -382,16 +403,14 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     calls = [{word: gpu.call(arm, block) for word, arm in node["arms"].items()} for node in nodes]
     # An operator that a lowering does not change has the naive kernel.
     arms = {word: [each.get(word, each["naive"]) for each in calls] for word in words}
-    chosen = tuple(node["best"] for node in nodes)
-    arms["isp+m"] = [each[word] for each, word in zip(calls, chosen, strict=True)]
     expected = gpu.results(run, arms["naive"])
     for word in words[1:]:
         for found, wanted in zip(gpu.results(run, arms[word]), expected, strict=True):
-            if found.tobytes() != wanted.tobytes():
+            if not np.array_equal(found, wanted):
                 sys.exit(f"{_where(run)}: {word} differs from naive")
     single: dict[str, float] | None = None
     for node, each in zip(nodes, calls, strict=True):
-        if node["figures"]:
+        if len(node["arms"]) > 1:
             key = *(arm["file"] for arm in node["arms"].values()), width, height, run["images"][0][1]
             is_new = key not in known
             if is_new:
@@ -400,10 +419,9 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
             # Kernels that another program has, too, count once.
             mark, single = "new" if is_new else "again", known[key]
             columns = [f"{word}={known[key][word] * 1e6:.3f}" for word in (*each, "again")]
-            print(f"kernel;{_where(run)};{node['name']};{mark};{node['best']};{';'.join(columns)}", flush=True)
+            print(f"kernel;{_where(run)};{node['name']};{mark};{';'.join(columns)}", flush=True)
     if len(nodes) == 1 and single is not None:
-        times = {**single, "isp+m": single[chosen[0]]}
-        del times["again"]
+        times = {word: seconds for word, seconds in single.items() if word != "again"}
     else:
         times = gpu.times(arms)
     least = sum(node["bytes"] for node in nodes) / COPIED
@@ -433,7 +451,7 @@ def main() -> None:
     each.add_argument("--parts", type=int, default=0, help="wait until so many parts are built")
     each = actions.add_parser("figures")
     each.add_argument("folder", type=Path)
-    each.add_argument("file", type=Path)
+    each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     match options.action:
         case "build":
@@ -449,7 +467,7 @@ def main() -> None:
         case "run":
             run(options.folder, options.seconds, options.rounds, options.parts)
         case _:
-            figures(options.folder, options.file)
+            figures(options.folder, options.jobs)
 
 
 if __name__ == "__main__":

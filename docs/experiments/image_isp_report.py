@@ -3,10 +3,10 @@
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] [--only REGEX] [--wrong]
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --fit [--only REGEX]
 
-FIGURES is what ``image_isp.py figures`` wrote, and each TIMES is the output of a run. The estimates are those of the
-present `partition_time.py`, so old times can be compared with a new model. ``--only`` takes the filters whose names
-match, and ``--wrong`` prints each wrong prediction. ``--fit`` prints numbers for `partition_time.Times` that make the
-errors of the estimates smallest; it needs SciPy.
+FIGURES is the folder that ``image_isp.py figures`` wrote, and each TIMES is the output of a run. The estimates are
+those of the present `partition_time.py`, so old times can be compared with a new model. ``--only`` takes the filters
+whose names match, and ``--wrong`` prints each wrong prediction. ``--fit`` prints numbers for `partition_time.Times`
+that make the errors of the estimates smallest; it needs SciPy.
 
 A prediction is the answer to whether a kernel is faster than the naive one; a choice is the kernel that `isp+m` takes.
 Two times are equal if they differ by less than the noise. Three levels of noise are reported: 0, 1 %, and the greater
@@ -18,7 +18,6 @@ the chosen kernel is slower than the naive one, or if it is the naive one and th
 from __future__ import annotations
 
 import argparse
-import gzip
 import importlib
 import json
 import math
@@ -48,9 +47,11 @@ Key = tuple[str, ...]
 @dataclass
 class Run:
     """The lines of a run. ``kernels``: by program, boundary, size, block and name, the microseconds of each lowering.
-    ``programs``: by the same without a name, the microseconds for the bytes, and those of each lowering."""
+    ``same`` has those of kernels that were timed for another program. ``programs``: by the same without a name, the
+    microseconds for the bytes, and those of each lowering."""
 
     kernels: dict[Key, dict[str, float]]
+    same: dict[Key, dict[str, float]]
     programs: dict[Key, tuple[float, dict[str, float]]]
     noise: dict[float, float]
 
@@ -58,6 +59,7 @@ class Run:
     def read(path: Path, only: str) -> Run:
         """The lines of a file."""
         kernels: dict[Key, dict[str, float]] = {}
+        same: dict[Key, dict[str, float]] = {}
         programs: dict[Key, tuple[float, dict[str, float]]] = {}
         for line in path.read_text(encoding="utf-8").splitlines():
             kind, *parts = line.split(";")
@@ -67,13 +69,13 @@ class Run:
             micros = {word: float(time) for word, time in pairs}
             if kind == "program":
                 programs[tuple(parts[:4])] = float(parts[4]), micros
-            elif parts[5] == "new":
-                kernels[tuple(parts[:5])] = micros
+            else:
+                (kernels if parts[5] == "new" else same)[tuple(parts[:5])] = micros
         apart: dict[float, list[float]] = defaultdict(list)
         for micros in kernels.values():
             apart[_class(micros["naive"])].append(abs(micros["naive"] / micros["again"] - 1))
         noise = {size: float(np.quantile(each, 0.95)) for size, each in apart.items()}
-        return Run(kernels, programs, noise)
+        return Run(kernels, same, programs, noise)
 
 
 def _class(micros: float) -> float:
@@ -89,8 +91,9 @@ def _nodes(program: str, boundary: str, size: str) -> dict[str, Any]:
 def estimates_of(path: Path, only: str) -> dict[Key, Estimate]:
     """The estimate of each kernel, by program, boundary, size, block and name."""
     found: dict[Key, Estimate] = {}
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        figures: dict[str, dict[str, Any]] = json.load(file)
+    figures: dict[str, dict[str, Any]] = {}
+    for part in sorted(path.glob("*.json")):
+        figures |= json.loads(part.read_text(encoding="utf-8"))
     for place, kernels in figures.items():
         key = tuple(place.split(";"))
         if re.search(only, key[0]):
@@ -197,12 +200,19 @@ def gains(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     shares: dict[str, list[float]] = defaultdict(list)
     for run in runs:
+        saved: dict[Key, float] = defaultdict(float)
+        for key, micros in (run.kernels | run.same).items():
+            if key in estimates:
+                saved[key[:4]] += micros["naive"] - micros[estimates[key].best.lowering]
         for key, (least, micros) in run.programs.items():
+            if key not in saved:
+                continue
             program, boundary, size, _ = key
-            for word in micros.keys() - {"naive", "isp+m"}:
+            for word in micros.keys() - {"naive"}:
                 found[program][word].append(micros["naive"] / micros[word])
-            found[program][boundary].append(micros["naive"] / micros["isp+m"])
-            found[program]["isp+m"].append(micros["naive"] / micros["isp+m"])
+            gain = micros["naive"] / (micros["naive"] - saved[key])
+            found[program][boundary].append(gain)
+            found[program]["isp+m"].append(gain)
             if size in ("4096x4096", "3840x2160") and boundary == "clamp":
                 shares[program].append(least / micros["naive"])
     for program in sorted(found, key=lambda name: PROGRAMS.index(name) if name in PROGRAMS else len(PROGRAMS)):

@@ -1,6 +1,7 @@
 """Counts stencils with border handling in public PTX, and how many of them `isp` splits.
 
     python docs/experiments/isp_census.py LIST --half 0 --json FILE        counts; --half 1: the other files
+    python docs/experiments/isp_census.py LIST --all --json FILE           all files, of any size
 
 LIST has one PTX file per line. A file belongs to half 0 or 1 by the SHA-256 of its last two path components. The pass
 was developed on half 0 only.
@@ -205,12 +206,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("list", type=Path)
     parser.add_argument("--half", type=int, default=0)
+    parser.add_argument("--all", action="store_true")
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     found: dict[str, Any] = json.loads(arguments.json.read_text()) if arguments.json.exists() else {}
     for line in arguments.list.read_text(encoding="utf-8").split():
         path = Path(line)
-        if half_of(path) != arguments.half or line in found or path.stat().st_size > LARGEST:
+        is_left_out = half_of(path) != arguments.half or path.stat().st_size > LARGEST
+        if line in found or (is_left_out and not arguments.all):
             continue
         started = time.perf_counter()
         try:

@@ -1,13 +1,13 @@
 """How often a kernel of one operator executes its instructions, by region: counts of the emulator.
 
-The launch runs for the first columns and rows of its grid. A difference of such sums gives what the blocks of a region
-execute. A number that the pipeline takes is 1 while instructions are counted, and pixels are random.
+The launch runs once, and the emulator counts by regions of blocks. A number that the pipeline takes is 1 while
+instructions are counted, and pixels are random.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,14 +75,14 @@ def counted_arguments(launch: Launch, rows: int = 0) -> tuple[_Argument, ...]:
 
 
 class Counts:
-    """Runs a launch for the first columns and rows of its grid, and counts the instructions of blocks between them."""
+    """Runs a launch for the first columns and rows of its grid, and counts the instructions of its regions."""
 
     def __init__(self, ptx: str, entry: str, block: tuple[int, int], arguments: tuple[_Argument, ...]) -> None:
         import numpy as np
 
         from ...emulator.backend import EmulatorBackend
 
-        self.backend = EmulatorBackend(checks=False)
+        self.backend = EmulatorBackend(checks=False, counts=False)
         self.block = block
         self.kernel = self.backend.load(ptx).kernel(entry)
         memory: dict[int, Any] = {}
@@ -96,8 +96,10 @@ class Counts:
             else:
                 dtype, value = each
                 self.arguments.append(np.dtype(dtype).type(value))
-        #: By (columns, rows) of blocks: how often all of these blocks execute each basic block of each function.
-        self._sums: dict[tuple[int, int], Counter[tuple[PtxKernel, int]]] = {}
+        #: By parts: for each row and column of them, how often their blocks execute each basic block of each function.
+        self._counts: dict[tuple[tuple[Part, ...], tuple[Part, ...]], list[list[Counter[tuple[PtxKernel, int]]]]] = {}
+        #: By function and number of a basic block: its instructions by opcode.
+        self._opcodes: dict[tuple[PtxKernel, int], Counter[str]] = {}
 
     def regions(
         self, node: Node[Any], small: Node[Any], options: Options, warps: int, pixels: int
@@ -106,35 +108,47 @@ class Counts:
         thread."""
         found: list[RegionFigures] = []
         (columns, rows), (few_columns, few_rows) = parts_of(node, options, pixels), parts_of(small, options, pixels)
-        for row, few_row in zip(rows, few_rows, strict=True):
-            for column, few_column in zip(columns, few_columns, strict=True):
-                run = (few_column.stop - few_column.start) * (few_row.stop - few_row.start)
-                blocks = (column.stop - column.start) * (row.stop - row.start)
-                if run > 0 and blocks > 0:
-                    counted = self.between(few_column, few_row)
-                    opcodes = {name: count / (run * warps) for name, count in sorted(counted.items())}
-                    found.append(RegionFigures(f"{row.name}{column.name}" or "body", blocks, opcodes))
+        counts = self._executed(few_columns, few_rows)
+        for row, few_row, of_row in zip(rows, few_rows, counts, strict=True):
+            for column, few_column, counted in zip(columns, few_columns, of_row, strict=True):
+                run = few_column.size * few_row.size
+                if run > 0 and column.size * row.size > 0:
+                    by_opcode = self._by_opcode(counted)
+                    opcodes = {name: count / (run * warps) for name, count in sorted(by_opcode.items())}
+                    found.append(RegionFigures(f"{row.name}{column.name}" or "body", column.size * row.size, opcodes))
         return tuple(found)
 
     def between(self, column: Part, row: Part) -> Counter[str]:
-        """How often the blocks of a column and a row execute each opcode."""
+        """How often the blocks of a column and a row execute each opcode. Only the blocks up to them run."""
+        columns, rows = ([Part("", 0, part.start), part] for part in (column, row))
+        return self._by_opcode(self._executed(columns, rows)[1][1])
+
+    def _by_opcode(self, counts: Counter[tuple[PtxKernel, int]]) -> Counter[str]:
         found: Counter[str] = Counter()
-        for (function, number), count in self._executed(column, row).items():
-            for instr in function.blocks[number].instrs:
-                if not instr.is_directive:
-                    found[instr.form.text.partition(".")[0]] += count
+        for place, count in counts.items():
+            for opcode, written in self._opcodes_of(place).items():
+                found[opcode] += written * count
         return found
+
+    def _opcodes_of(self, place: tuple[PtxKernel, int]) -> Counter[str]:
+        if place not in self._opcodes:
+            function, number = place
+            instrs = [instr for instr in function.blocks[number].instrs if not instr.is_directive]
+            self._opcodes[place] = Counter(instr.form.text.partition(".")[0] for instr in instrs)
+        return self._opcodes[place]
 
     def in_loops(self, small: Node[Any], options: Options, warps: int, pixels: int) -> tuple[float, float]:
         """The instructions of loops that a warp of the body enters, and how many of them it executes. Without a body,
         none."""
         columns, rows = parts_of(small, options, pixels)
-        parts = [part for part in columns if not part.name], [part for part in rows if not part.name]
-        if not all(part and part[0].stop > part[0].start for part in parts):
+        middle = [
+            [number for number, part in enumerate(each) if not part.name and part.size] for each in (columns, rows)
+        ]
+        if not all(middle):
             return 0.0, 0.0
-        (column,), (row,) = parts
-        run = (column.stop - column.start) * (row.stop - row.start) * warps
-        counts = self._executed(column, row)
+        (column,), (row,) = middle
+        run = columns[column].size * rows[row].size * warps
+        counts = self._executed(columns, rows)[row][column]
         written = executed = 0.0
         for function in {function for function, _ in counts}:
             for number in _in_loops(function):
@@ -144,26 +158,29 @@ class Counts:
                     executed += size * count / run
         return written, executed
 
-    def _executed(self, column: Part, row: Part) -> Counter[tuple[PtxKernel, int]]:
-        """The counts of the blocks of a column and a row: a difference of sums from the first block on."""
-        whole, left = (self._sum(each, row.stop) for each in (column.stop, column.start))
-        above, corner = (self._sum(each, row.start) for each in (column.stop, column.start))
-        return Counter({key: whole[key] - left[key] - above[key] + corner[key] for key in whole})
+    def _executed(self, columns: Sequence[Part], rows: Sequence[Part]) -> list[list[Counter[tuple[PtxKernel, int]]]]:
+        """The counts of the blocks of each row and column of parts. The parts follow each other from the first block
+        on."""
+        key = tuple(columns), tuple(rows)
+        if key not in self._counts:
+            self._counts[key] = self._launched(columns, rows)
+        return self._counts[key]
 
-    def _sum(self, columns: int, rows: int) -> Counter[tuple[PtxKernel, int]]:
-        if columns == 0 or rows == 0:
-            return Counter()
-        if (columns, rows) not in self._sums:
-            self.backend.reset()
-            self.backend.launch(self.kernel, (columns, rows, 1), (*self.block, 1), 0, self.arguments)
-            self._sums[columns, rows] = Counter(
-                {
-                    (function, number): warps
-                    for function, executions in self.backend.counts.executions.items()
-                    for number, (warps, _) in executions.blocks.items()
-                }
-            )
-        return self._sums[columns, rows]
+    def _launched(self, columns: Sequence[Part], rows: Sequence[Part]) -> list[list[Counter[tuple[PtxKernel, int]]]]:
+        import numpy as np
+
+        from ...emulator.block_groups import BlockGroups
+
+        across, down = (np.repeat(np.arange(len(each)), [part.size for part in each]) for each in (columns, rows))
+        groups = BlockGroups((down[:, None] * len(columns) + across).reshape(-1))
+        self.backend.launch(
+            self.kernel, (across.size, down.size, 1), (*self.block, 1), 0, self.arguments, groups=groups
+        )
+        found = [[Counter[tuple[Any, int]]() for _ in columns] for _ in rows]
+        for place, warps in groups.warps.items():
+            for group in np.flatnonzero(warps).tolist():
+                found[group // len(columns)][group % len(columns)][place] = int(warps[group])
+        return found
 
 
 def _in_loops(function: PtxKernel) -> set[int]:
@@ -198,6 +215,11 @@ class Part:
     name: str
     start: int
     stop: int
+
+    @property
+    def size(self) -> int:
+        """The number of columns or rows."""
+        return self.stop - self.start
 
 
 def parts_of(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[Part], list[Part]]:

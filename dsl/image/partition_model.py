@@ -28,7 +28,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +39,14 @@ from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import Launch, Lowered, Options
 from .lowering import LowerNode, checks_of, lower_nodes, naive_node
-from .operators import Access, Argument, Image, InputImage, Node, ScalarInput
+from .operators import Access, Argument, Image, InputImage, Node
 from .partition_counts import Counts, Part, RegionFigures, counted_arguments, parts_of
+from .partition_kernels import NODE_LOWERINGS, Compiled, SameKernel, compile_kernels, has_body, rows_of
 from .partition_time import Work, seconds
-from .partitioning import ROWS, checks_edges, has_warps, isp_node, isp_rows_node, isp_warp_node
+from .partitioning import ROWS, checks_edges, has_warps
 
 if TYPE_CHECKING:
     from ...toolchain.cubin import KernelCode
-    from ..compilation import Nvcc
 
 __all__ = [
     "Estimate",
@@ -55,11 +54,11 @@ __all__ = [
     "RegionFigures",
     "by_choice",
     "estimate",
+    "estimates",
     "isp_model",
     "lowerings_of",
     "node_launch",
     "shrunk",
-    "signature",
     "unchecked",
 ]
 
@@ -229,25 +228,9 @@ def _bytes_of(node: Node[Any]) -> int:
     return sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images)
 
 
-_NODE_LOWERINGS: dict[str, LowerNode] = {
-    "naive": naive_node,
-    "isp": isp_node,
-    "isp_warp": isp_warp_node,
-    "isp_rows": isp_rows_node,
-}
-#: By partitioned lowering: the kernel with its body only.
-_BODIES: dict[str, LowerNode] = {
-    "isp": partial(isp_node, body_only=True),
-    "isp_warp": partial(isp_warp_node, body_only=True),
-    "isp_rows": partial(isp_rows_node, body_only=True),
-}
-#: By lowering: the pixels of a thread, one below the other; 1 for the others.
-_ROWS = {"isp_rows": ROWS}
-
-
 def isp_model(graph: Graph, options: Options) -> Lowered:
     """One kernel for each operator, partitioned where the model expects a gain. The notes of a launch say why."""
-    found = [estimate(node, options) for node in graph.nodes]
+    found = estimates(graph.nodes, options)
     made = by_choice(graph, options, [each.best.lowering if each else "naive" for each in found], "isp+m")
     notes = [tuple(each.lines()) if each else () for each in found]
     launches = [
@@ -260,18 +243,32 @@ def by_choice(graph: Graph, options: Options, lowerings: Sequence[str], name: st
     """One kernel for each operator, by the lowering that ``lowerings`` has for its node: ``naive``, ``isp`` or
     ``isp_warp``. ``name`` names the whole. The choices are kept for other sizes."""
     chosen = dict(zip(graph.nodes, lowerings, strict=True))
-    lower: LowerNode = lambda node, kernel, each: _NODE_LOWERINGS[chosen[node]](node, kernel, each)  # noqa: E731
+    lower: LowerNode = lambda node, kernel, each: NODE_LOWERINGS[chosen[node]](node, kernel, each)  # noqa: E731
     again: Callable[[Graph], Lowered] = lambda other: by_choice(other, options, lowerings, name)  # noqa: E731
     return replace(lower_nodes(graph, name, options, lower), again=again)
 
 
 def estimate(node: Node[Any], options: Options) -> Estimate | None:
     """The model for one node; None if nothing has to be checked. Raises what compiling and emulating raise."""
-    names = lowerings_of(node, options)
-    if len(names) == 1:
-        return None
-    nvcc = options.nvcc or compiler()
-    return Estimate(node, tuple(_figures(each, node, options, nvcc) for each in names))
+    (found,) = estimates([node], options)
+    return found
+
+
+def estimates(nodes: Sequence[Node[Any]], options: Options) -> list[Estimate | None]:
+    """The models for several nodes. Kernels that nodes share are compiled and counted once."""
+    options = options if options.nvcc else replace(options, nvcc=compiler())
+    lowerings = [lowerings_of(node, options) for node in nodes]
+    kernels = [
+        {word: SameKernel(word, shrunk(node, options, rows_of(word)), options) for word in words}
+        if len(words) > 1
+        else {}
+        for node, words in zip(nodes, lowerings, strict=True)
+    ]
+    compiled = compile_kernels(dict.fromkeys(same for each in kernels for same in each.values()))
+    return [
+        Estimate(node, tuple(_figures(node, same, compiled[same]) for same in each.values())) if each else None
+        for node, each in zip(nodes, kernels, strict=True)
+    ]
 
 
 def lowerings_of(node: Node[Any], options: Options) -> list[str]:
@@ -282,21 +279,19 @@ def lowerings_of(node: Node[Any], options: Options) -> list[str]:
         return found
     if checks_edges(node, options):
         found += ["isp", *(["isp_warp"] if has_warps(options) else [])]
-    return [*found, *(["isp_rows"] if _has_body(node, options, ROWS) else [])]
+    return [*found, *(["isp_rows"] if has_body(node, options, ROWS) else [])]
 
 
 def node_launch(node: Node[Any], lowering: str, name: str, options: Options) -> Launch:
     """The launch of a node by one of these lowerings. ``name`` names its kernel."""
-    return _NODE_LOWERINGS[lowering](node, name, options)
+    return NODE_LOWERINGS[lowering](node, name, options)
 
 
-def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> KernelFigures:
+def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFigures:
     from ...toolchain.occupancy import occupancy
     from ...toolchain.ptxas_judge import figures_of
 
-    rows = _ROWS.get(lowering, 1)
-    small = shrunk(node, options, rows)
-    compiled = _known(_Same(lowering, small, replace(options, nvcc=nvcc)))
+    lowering, small, options, rows = same.lowering, same.node, same.options, rows_of(same.lowering)
     code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
@@ -313,60 +308,6 @@ def _figures(lowering: str, node: Node[Any], options: Options, nvcc: Nvcc) -> Ke
     return KernelFigures(
         lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
     )
-
-
-class _Same:
-    """A node that is lowered with options. Two of them are equal if their kernels and arguments are."""
-
-    def __init__(self, lowering: str, node: Node[Any], options: Options) -> None:
-        self.lowering, self.node, self.options = lowering, node, options
-        self.key = lowering, signature(node), options.block, options.loops, options.contract, id(options.nvcc)
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.key == other.key
-
-
-def signature(node: Node[Any]) -> tuple[object, ...]:
-    """What the kernels of a node and their arguments depend on: equal for nodes of several graphs that only differ in
-    the pixels of their images."""
-    images: dict[Image[Any], int] = {}
-    arguments: list[object] = []
-    for each in node.arguments:
-        if isinstance(each, Access):
-            image, number = each.image, images.setdefault(each.image, len(images))
-            size = int(image.width), int(image.height)
-            arguments.append(
-                (each.param.name, number, str(image.pixel), size, each.boundary, each.centres, each.extent)
-            )
-        else:
-            arguments.append((each.param.name, each.value if isinstance(each.value, ScalarInput) else repr(each.value)))
-    space = node.space
-    sizes = int(space.width), int(space.height), int(space.x0), int(space.y0)
-    return node.operator, str(node.pixel), tuple(arguments), sizes
-
-
-@dataclass(frozen=True)
-class _Compiled:
-    """A kernel: its machine code, that of its body, and its counts."""
-
-    code: KernelCode
-    usual: KernelCode
-    counts: Counts
-
-
-@lru_cache(maxsize=32)
-def _known(same: _Same) -> _Compiled:
-    lowering, small, options = same.lowering, same.node, same.options
-    assert options.nvcc is not None
-    launch = _NODE_LOWERINGS[lowering](small, "kernel", options)
-    ptx = launch.kernel.ptx(options.nvcc)
-    code = usual = _machine_code(ptx)
-    if lowering in _BODIES and _has_body(small, options, _ROWS.get(lowering, 1)):
-        usual = _machine_code(_BODIES[lowering](small, "kernel", options).kernel.ptx(options.nvcc))
-    return _Compiled(code, usual, Counts(ptx, launch.kernel.entry(ptx), launch.block, counted_arguments(launch)))
 
 
 def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:
@@ -391,27 +332,11 @@ def _kinds(code: KernelCode, trips: float) -> dict[str, float]:
     return {kind: float(count) for kind, count in found.items() if count}
 
 
-def _machine_code(ptx: str) -> KernelCode:
-    from ...toolchain.cubin import read_cubin
-    from ...toolchain.cubin_cache import assemble_kept
-    from ...toolchain.tools import arch_for
-
-    (code,) = read_cubin(assemble_kept(ptx, arch_for(ptx)).cubin).values()
-    return code
-
-
-def _has_body(node: Node[Any], options: Options, rows: int = 1) -> bool:
-    """Whether some blocks check nothing."""
-    return all(
-        any(not part.name and part.stop > part.start for part in parts) for parts in parts_of(node, options, rows)
-    )
-
-
 def unchecked(node: Node[Any], options: Options) -> RegionFigures | None:
     """The instructions of a warp in the interior if no index is checked and the kernel has no regions. None if no block
     is in the interior."""
     small = shrunk(node, options)
-    if not _has_body(small, options):
+    if not has_body(small, options):
         return None
     column, row = (next(part for part in parts if not part.name) for parts in parts_of(small, options))
     arguments = [

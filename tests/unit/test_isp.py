@@ -8,7 +8,10 @@ from ptxmotion.analysis.interior.block_bounds import BlockBounds, Needs, Unbound
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.polynomial import Poly, variable
 from ptxmotion.analysis.values.thread_affine import coordinate
-from ptxmotion.ptx import parse, print_module
+from ptxmotion.cost import Figures, slower_loops
+from ptxmotion.judges import Assembled
+from ptxmotion.ptx import Module, parse, print_module
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, find_ptxas
 from ptxmotion.transforms.gate.static_judge import StaticJudge
 from ptxmotion.transforms.gate.usual_figures import usual_figures, usual_part
@@ -100,6 +103,52 @@ def test_the_figures_of_a_split_kernel_are_those_of_the_interior() -> None:
     after = usual_figures(StaticJudge(), module)["k"]
     assert after.weight == before.weight  # the whole kernel has each access twice
     assert StaticJudge().figures(module)["k"].weight == 2 * before.weight
+
+
+#: A sum over a window whose loop ptxas does not unroll.
+LOOP = (
+    "mov.f32 %f9, 0f00000000;",
+    "mov.u32 %r10, -4;",
+    "add.s32 %r12, %r5, -1;",
+    '$L_head: .pragma "nounroll";',
+    "add.s32 %r11, %r4, %r10;",
+    "min.s32 %r11, %r11, %r12;",
+    "max.s32 %r11, %r11, 0;",
+    "mul.wide.s32 %rd6, %r11, 4;",
+    "add.s64 %rd7, %rd1, %rd6;",
+    "ld.global.f32 %f2, [%rd7];",
+    "add.f32 %f9, %f9, %f2;",
+    "add.s32 %r10, %r10, 1;",
+    "setp.lt.s32 %p3, %r10, 5;",
+    "@%p3 bra $L_head;",
+    "st.global.f32 [%rd5], %f9;",
+)
+
+
+def test_the_loops_of_a_split_kernel_are_those_of_the_interior() -> None:
+    try:
+        judge = Assembled(PtxasJudge(tool=find_ptxas(".version 8.0")))
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    module = parse(kernel(*LOOP))
+    before = usual_figures(judge, module)["k"]
+    assert run_passes(module, "isp:least=1,copyprop,dce")
+    whole, usual = judge.figures(module)["k"], usual_figures(judge, module)["k"]
+    for name in ("looped", "quickest", "exposed", "cached"):
+        old, all_code, own = (getattr(each, name) for each in (before, whole, usual))
+        assert all_code > 1.5 * own and own <= old, name
+    assert not slower_loops(before, usual)
+
+
+def test_spills_are_those_of_the_worse_side() -> None:
+    class Fixed(StaticJudge):
+        def figures(self, module: Module) -> dict[str, Figures]:
+            spills = {"k": 9}
+            return {each.name: Figures("", 8, spills.get(each.name, 4), 64, 1) for each in module.entries}
+
+    module = parse(kernel("max.s32 %r7, %r6, 0;", "st.global.u32 [%rd5], %r7;"))
+    assert run_passes(module, "isp:least=1")
+    assert usual_figures(Fixed(), module)["k"].spills == 5
 
 
 def test_a_split_kernel_is_not_split_again() -> None:

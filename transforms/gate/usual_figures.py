@@ -1,9 +1,10 @@
 """The figures of kernels, where those of a split kernel are the figures of the blocks of threads that are usual.
 
 A pass may split a kernel into code for most blocks of threads and code for a few (`Kernel.rare`). All instructions
-together would count both. So the judge also gets each split kernel without its rare code, as another entry. Registers,
-spills and warps are those of the whole kernel, which is what is launched; instructions and cycles are those of the
-usual code. It keeps the test at its start: in place of the branch to the rare code, the thread ends.
+together would count both. So the judge also gets each split kernel without its rare code, as another entry. Registers
+and warps are those of the whole kernel, which is what is launched; instructions and all cycles are those of the
+usual code. It keeps the test at its start: in place of the branch to the rare code, the thread ends. Accesses to local
+memory are those of the usual code or of the rest, whichever are more: a thread executes one of them.
 
 Requires: a judge, a module. Guarantees: the figures of a kernel that is not split are those of the judge.
 Assumes: that most blocks of threads run the usual code. For a small grid this is false.
@@ -32,9 +33,14 @@ def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
         return judge.figures(module)
     figures = judge.figures(replace(module, items=[*module.items, *parts.values()]))
     for name, part in parts.items():
-        usual = figures.pop(part.name)
-        figures[name] = replace(figures[name], weight=usual.weight, cycles=usual.cycles)
+        figures[name] = _of_usual_code(figures[name], figures.pop(part.name))
     return figures
+
+
+def _of_usual_code(whole: Figures, usual: Figures) -> Figures:
+    """The figures of a split kernel, by those of the whole kernel and of its usual code."""
+    own = {name: getattr(usual, name) for name in ("weight", "cycles", "exposed", "cached", "looped", "quickest")}
+    return replace(whole, spills=max(usual.spills, whole.spills - usual.spills), **own)
 
 
 def usual_parts(module: Module) -> dict[str, Kernel]:
