@@ -159,10 +159,10 @@ def _candidates(facts: Facts) -> Iterator[_Load]:
             reference = facts.memory.reference(instr)
             if reference is None or instr.guard is not None or may_move(instr).reason:
                 continue
-            if facts.get(AccessRanges).of(instr) is None:
-                found = _indexed(facts, reference, block)
-                if found is not None:
-                    yield _Load(instr, block, part, reference, *found)
+            # The range is the slower of the two questions.
+            found = _indexed(facts, reference, block)
+            if found is not None and facts.get(AccessRanges).of(instr) is None:
+                yield _Load(instr, block, part, reference, *found)
 
 
 def _indexed(facts: Facts, reference: Reference, block: int) -> tuple[Indexed, _Key] | None:
