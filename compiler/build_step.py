@@ -200,8 +200,8 @@ class BuildStep:
 
 def _unchanged() -> dict[str, Any]:
     """The entry of the cache for PTX without kernels."""
-    nothing = {"kernels": [], "changed": [], "rewrites": 0, "remarks": [], "warnings": [], "versioned": []}
-    return {**nothing, "contracts": [], "text": None}
+    names = ("kernels", "changed", "remarks", "warnings", "versioned", "contracts")
+    return {**{name: list[str]() for name in names}, "rewrites": 0, "text": None}
 
 
 def step_of_cicc(
