@@ -190,10 +190,11 @@ def _add_versions(
             return
 
         def is_wanted() -> bool:
-            return not assumed.is_empty
+            return bool(assumed.limits) if promise.limits else not assumed.is_empty
 
-        # Loads are hoisted, which is for small launches only. Without an assumption there is no version. The first pass
-        # tries the most loads, so the others do not run if it assumes nothing.
+        # Loads are hoisted, which is for small launches only. Without an assumption there is no version, and none with
+        # clamped indices without a limit. The first pass tries the most loads, so the others do not run if it assumes
+        # nothing.
         restricted.is_wanted = is_wanted
         optimize_module(scratch, kernels, restricted, few, Remarks(scratch), is_wanted)
 

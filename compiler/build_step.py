@@ -49,6 +49,10 @@ _NOT_OPTIMIZED = frozenset(["-g", "--debug_mode", "-lto", "-olto"])
 Flags = Callable[[str], "tuple[str, Policy]"]
 
 
+#: What is in each PTX file with a kernel or a function.
+_KERNEL = re.compile(rb"\.(entry|func)\b")
+
+
 class StepFailed(Exception):
     """The PTX file stays as it is; the text says why."""
 
@@ -74,7 +78,9 @@ class BuildStep:
         key = self._key(given, tuned)
         entry = _decoded(cache.get(*key)) if key else None
         is_cached = entry is not None
-        if entry is None:
+        if entry is None and tuned is None and not _KERNEL.search(given):
+            entry = _unchanged()  # such as a source file of the host only, which needs no optimizer
+        elif entry is None:
             entry = self._optimized(given, parse_flags, key, tuned)
             if key and not entry["warnings"]:
                 cache.put(_encoded(entry), *key)
@@ -190,6 +196,12 @@ class BuildStep:
                 judge.figures(text)
             except ToolchainError as error:
                 raise StepFailed(f"ptxas refuses the optimized PTX: {' '.join(str(error).split())[:300]}") from error
+
+
+def _unchanged() -> dict[str, Any]:
+    """The entry of the cache for PTX without kernels."""
+    names = ("kernels", "changed", "remarks", "warnings", "versioned", "contracts")
+    return {**{name: list[str]() for name in names}, "rewrites": 0, "text": None}
 
 
 def step_of_cicc(

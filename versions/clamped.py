@@ -66,12 +66,16 @@ class Clamped:
 def clamp_indices(module: Module, given: Kernel, wanted: Collection[int]) -> Clamped | None:
     """A copy of the kernel with clamped indices; ``None`` if no load has an index to clamp. ``wanted``: the offsets in
     the source of the loads whose index may be clamped."""
+    if not wanted:
+        return None
     kernel = given.clone()
     facts = Facts(kernel, module)
+    candidates = list(_candidates(facts, wanted))
+    if not candidates:
+        return None
     writer = _Writer(facts)
-    for load in _candidates(facts):
-        if load.instr.pos in wanted:
-            writer.add(load)
+    for load in candidates:
+        writer.add(load)
     return writer.write()
 
 
@@ -147,22 +151,25 @@ class _Load:
     key: _Key
 
 
-def _candidates(facts: Facts) -> Iterator[_Load]:
+def _candidates(facts: Facts, wanted: Collection[int]) -> Iterator[_Load]:
+    """The loads behind the first block, at offsets in the source that are ``wanted``, which may get a clamp."""
     for block in facts.cfg.rpo[1:]:
         part = 0
         for instr in facts.cfg.blocks[block].instrs:
             if not instr.is_directive and may_not_return(instr.form):
                 part += 1
+            if instr.pos not in wanted:
+                continue
             form = instr.form
             if form.operation is not Operation.LOAD or form.space not in ("global", "generic") or form.lanes != 1:
                 continue
             reference = facts.memory.reference(instr)
             if reference is None or instr.guard is not None or may_move(instr).reason:
                 continue
-            if facts.get(AccessRanges).of(instr) is None:
-                found = _indexed(facts, reference, block)
-                if found is not None:
-                    yield _Load(instr, block, part, reference, *found)
+            # The range is the slower of the two questions.
+            found = _indexed(facts, reference, block)
+            if found is not None and facts.get(AccessRanges).of(instr) is None:
+                yield _Load(instr, block, part, reference, *found)
 
 
 def _indexed(facts: Facts, reference: Reference, block: int) -> tuple[Indexed, _Key] | None:
