@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from math import inf
 from typing import Any
 
@@ -60,8 +60,10 @@ class Members:
         default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
     )
 
-    #: By what `Group.pitches` depends on: the pitches.
+    #: By `_shape` of a group: the pitches, the bytes of shared memory, and with the architecture what the kernel does.
     _pitches: dict[Any, dict[Node[Any], int]] = field(default_factory=dict[Any, "dict[Node[Any], int]"], repr=False)
+    _shared: dict[Any, int] = field(default_factory=dict[Any, int], repr=False)
+    works: dict[Any, Work] = field(default_factory=dict[Any, Work], repr=False)
     #: By node and tiled operators: the tiles that the node is computed from.
     _tile_sources: dict[Any, frozenset[Node[Any]]] = field(
         default_factory=dict[Any, "frozenset[Node[Any]]"], repr=False
@@ -82,6 +84,12 @@ class Members:
     @cached_property
     def reaches(self) -> dict[Image[Any], Reach]:
         return self.group.reaches(self.options)
+
+    @cached_property
+    def most(self) -> Reach:
+        """The farthest that any image is needed around a tile."""
+        reaches = list(self.reaches.values())
+        return reduce(Reach.with_, reaches[1:], reaches[0])
 
     @cached_property
     def problem(self) -> str:
@@ -178,7 +186,7 @@ class Members:
 
     def pitches(self, group: Group) -> dict[Node[Any], int]:
         """The pitches of the tiles, as `Group.pitches` says."""
-        key = group.tiled, group.block, group.pixels, group.kind, group.in_registers
+        key = shape_of(group)
         if key not in self._pitches:
             tiles = [node for node in self.nodes if node in group.tiled and node in self.reaches]
             sources = {node: self.sources(node, group.tiled) for node in tiles}
@@ -216,10 +224,9 @@ class Members:
             left, right = (lanes * group.pixels[0] for lanes in group.lanes.halo(group.pixels[0]))
             if int(first.width) % group.pixels[0]:
                 return 1.0
-        for axis, (tile, size) in enumerate(zip(group.tile, first.size, strict=True)):
-            before = max(reach.left if axis == 0 else reach.up for reach in self.reaches.values())
-            after = max(reach.right if axis == 0 else reach.down for reach in self.reaches.values())
-            before, after = (max(left, before), max(right, after)) if axis == 0 else (before, after)
+        most = self.most
+        sides = (max(left, most.left), max(right, most.right)), (most.up, most.down)
+        for (before, after), tile, size in zip(sides, group.tile, first.size, strict=True):
             count = _ceil(size, tile)
             teams *= count
             low, high = _ceil(before, tile), (int(size) - after - tile) // tile
@@ -250,9 +257,28 @@ class Members:
         )
 
     def shared_bytes(self, group: Group) -> int:
-        pitches = self.pitches(group)
-        sizes = (pitch * group.tile_shape(self.reaches[n])[1] * t.size_of(n.pixel) for n, pitch in pitches.items())
-        return group.team.teams * sum(sizes)
+        key = shape_of(group)
+        if key not in self._shared:
+            pitches = self.pitches(group)
+            sizes = (pitch * group.tile_shape(self.reaches[n])[1] * t.size_of(n.pixel) for n, pitch in pitches.items())
+            self._shared[key] = group.team.teams * sum(sizes)
+        return self._shared[key]
+
+    @cached_property
+    def inputs(self) -> set[Image[Any]]:
+        """The images that the operators read and do not compute."""
+        inside = set(self.nodes)
+        return {access.image for node in self.nodes for access in node.accesses if access.image not in inside}
+
+    @cached_property
+    def moved(self) -> float:
+        """The bytes of the results and of the inputs."""
+        return _bytes(self.group.stored) + _bytes(self.inputs)
+
+    @cached_property
+    def input_bytes(self) -> float:
+        """The bytes of a pixel of an input, on the average."""
+        return sum(t.size_of(image.pixel) for image in self.inputs) / max(1, len(self.inputs))
 
     def counts(
         self,
@@ -338,8 +364,20 @@ def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
     return (pixels[0] + reach.left + reach.right) * (pixels[1] + reach.up + reach.down)
 
 
+def shape_of(group: Group) -> tuple[Any, ...]:
+    """What groups of the same operators differ in, but for regions."""
+    return group.tiled, group.block, group.pixels, group.kind, group.in_registers
+
+
 def work_of(members: Members, group: Group, sm: int = 90) -> Work:
-    """The work of a legal group of ``members``."""
+    """The work of a legal group of ``members``. Regions of a group count for nothing."""
+    key = shape_of(group), sm
+    if key not in members.works:
+        members.works[key] = _work_of(members, group, sm)
+    return members.works[key]
+
+
+def _work_of(members: Members, group: Group, sm: int) -> Work:
     if any(node.operator.kind == "global" for node in group.nodes):
         return _of_global(group)
     if group.kind == "lanes":
@@ -372,11 +410,9 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     instructions = total.instructions + SHUFFLE * shuffles + made.instructions + _THREAD + 2 * stores
     edges = members.edges(group)
     at_edges = max(instructions, members.at_edges(group)) if edges else instructions
-    inputs = _inputs(group)
-    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
     return Work(
         pixels=float(int(first.width) * int(first.height)),
-        moved=_bytes(group.stored) + _bytes(inputs),
+        moved=members.moved,
         blocks=blocks,
         threads=threads,
         alu=total.alu / own,
@@ -386,7 +422,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         shuffles=shuffles / own,
         filled=made.filled / own,
         waits=made.waits / own,
-        transactions=total.loads / own * size / SECTOR,
+        transactions=total.loads / own * members.input_bytes / SECTOR,
         overlap=made.overlap,
         shared=shared,
         registers=registers,
@@ -398,7 +434,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         edges=edges,
         accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
-        footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
+        footprint=resident * team.teams * sum(_lines(members, group, image) for image in members.inputs & members.reread),
     )
 
 
@@ -413,12 +449,11 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
     threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
     registers = min(float(MAX_REGISTERS), made.registers)
     found = occupancy(sm, threads, round(registers), 0)
-    first, inputs = group.stored[0], _inputs(group)
-    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
+    first = group.stored[0]
     instructions = made.instructions + _THREAD
     return Work(
         pixels=float(int(first.width) * int(first.height)),
-        moved=_bytes(group.stored) + _bytes(inputs),
+        moved=members.moved,
         blocks=_ceil(first.width, tile_x * teams_x) * _ceil(first.height, tile_y * teams_y),
         threads=threads,
         alu=made.alu / made.pixels,
@@ -428,7 +463,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         shuffles=made.shuffles / made.pixels,
         filled=0.0,
         waits=0.0,
-        transactions=made.loads * columns / made.pixels * size / SECTOR,
+        transactions=made.loads * columns / made.pixels * members.input_bytes / SECTOR,
         overlap=columns * WARP / tile_x - 1,
         shared=0,
         registers=registers,
@@ -553,8 +588,3 @@ def _ceil(size: int, by: int) -> int:
 
 def _bytes(images: Iterable[Image[Any]]) -> float:
     return float(sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images))
-
-
-def _inputs(group: Group) -> set[Image[Any]]:
-    inside = set(group.nodes)
-    return {access.image for node in group.nodes for access in node.accesses if access.image not in inside}

@@ -1,0 +1,106 @@
+"""Plans of all searches and the CPU seconds that they take, of programs and of random graphs.
+
+    python docs/experiments/image_schedule_searches.py FILE [--programs …] [--suite] [--random N] [--sizes N …] [--jobs N]
+    python docs/experiments/image_schedule_searches.py FILE --compare OTHER
+
+The first form writes a line of JSON for each graph: the JSON of its plans by name of the search, the time of each by
+the model, and the CPU seconds of `candidates`, which makes all of them. Without ``--programs`` the programs are those
+of `image_schedule_programs.py`; ``--suite`` adds all pipelines of the suite ``image``; ``--random`` adds graphs of
+`tests/property/test_image_schedules.py` with images of 2048² pixels. The second form compares two such files, of two
+revisions: it prints the seconds of both, and the plans that differ, and then ends with exit code 1.
+
+With PYTHONPATH, the script can search with the code of another checkout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from image_schedule_programs import PROGRAMS
+from ptxmotion.dsl.image import Options
+from ptxmotion.dsl.image.graph import Graph
+from ptxmotion.dsl.image.schedule.auto import candidates
+from ptxmotion.python_child import process_pool
+from ptxmotion.suites.registry import benchmarks, find
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "property"))
+import test_image_schedules
+
+
+def graph_of(name: str, size: int) -> Graph:
+    """The graph of a program, of a pipeline of the suite (``image/NAME``), or of a seed (``random/SEED``)."""
+    if name.startswith("random/"):
+        sizes = test_image_schedules.SIZES
+        test_image_schedules.SIZES = ((size, size),)
+        try:
+            return test_image_schedules.random_graph(random.Random(int(name.removeprefix("random/"))))
+        finally:
+            test_image_schedules.SIZES = sizes
+    if name.startswith("image/"):
+        pipeline: Any = find(name).pipeline
+        return pipeline.graph(*[size] * 2)
+    return PROGRAMS[name].graph(size)
+
+
+def searched(task: tuple[str, int]) -> dict[str, Any]:
+    """The plans of a graph, and the CPU seconds of the searches."""
+    name, size = task
+    graph, start = graph_of(name, size), time.process_time()
+    found = candidates(graph, Options())
+    seconds = time.process_time() - start
+    plans = {each.name: each.plan.to_json() for each in found}
+    times = {each.name: each.microseconds for each in found}
+    return {"program": name, "size": size, "seconds": seconds, "plans": plans, "times": times}
+
+
+def compared(path: Path, other: Path) -> int:
+    """Print the seconds of two files and the plans that differ."""
+    first, second = ({(row["program"], row["size"]): row for row in map(json.loads, each.open())} for each in (path, other))
+    different = 0
+    for key in sorted(first.keys() & second.keys()):
+        one, two = first[key], second[key]
+        words = [word for word in one["plans"] if one["plans"][word] != two["plans"].get(word)]
+        words += [f"the time of {word}" for word in one["times"] if one["times"][word] != two["times"].get(word)]
+        different += bool(words)
+        if words or not key[0].startswith("random/"):
+            print(f"{key[0]} {key[1]}: {one['seconds']:.1f} s, {two['seconds']:.1f} s", *words, sep="; ")
+    sums = [sum(each[key]["seconds"] for key in first.keys() & second.keys()) for each in (first, second)]
+    many = len(first.keys() & second.keys())
+    print(f"{many} graphs, {sums[0]:.0f} s and {sums[1]:.0f} s; {different} differ; {len(first.keys() ^ second.keys())} in one")
+    return bool(different or first.keys() ^ second.keys())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--compare", type=Path, metavar="OTHER")
+    parser.add_argument("--programs", nargs="*", default=list(PROGRAMS), choices=list(PROGRAMS))
+    parser.add_argument("--suite", action="store_true")
+    parser.add_argument("--random", type=int, default=0, metavar="N")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[2048])
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    chosen = parser.parse_args()
+    if chosen.compare:
+        return compared(chosen.file, chosen.compare)
+    names = sorted(chosen.programs, key=lambda name: -len(PROGRAMS[name].graph(16).nodes))
+    if chosen.suite:
+        names += [each.fullname for each in benchmarks("image") if each.pipeline is not None]
+    names += [f"random/{seed}" for seed in range(chosen.random)]
+    with process_pool(chosen.jobs) as pool, chosen.file.open("a") as file:
+        for row in pool.map(searched, [(name, size) for name in names for size in chosen.sizes]):
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            if not row["program"].startswith("random/"):
+                print(f"{row['program']} {row['size']}: {row['seconds']:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
