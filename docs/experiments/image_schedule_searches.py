@@ -62,7 +62,9 @@ def searched(task: tuple[str, int]) -> dict[str, Any]:
 
 def compared(path: Path, other: Path) -> int:
     """Print the seconds of two files and the plans that differ."""
-    first, second = ({(row["program"], row["size"]): row for row in map(json.loads, each.open())} for each in (path, other))
+    first, second = (
+        {(row["program"], row["size"]): row for row in map(json.loads, each.open())} for each in (path, other)
+    )
     different = 0
     for key in sorted(first.keys() & second.keys()):
         one, two = first[key], second[key]
@@ -73,7 +75,9 @@ def compared(path: Path, other: Path) -> int:
             print(f"{key[0]} {key[1]}: {one['seconds']:.1f} s, {two['seconds']:.1f} s", *words, sep="; ")
     sums = [sum(each[key]["seconds"] for key in first.keys() & second.keys()) for each in (first, second)]
     many = len(first.keys() & second.keys())
-    print(f"{many} graphs, {sums[0]:.0f} s and {sums[1]:.0f} s; {different} differ; {len(first.keys() ^ second.keys())} in one")
+    print(
+        f"{many} graphs, {sums[0]:.0f} s and {sums[1]:.0f} s; {different} differ; {len(first.keys() ^ second.keys())} in one"
+    )
     return bool(different or first.keys() ^ second.keys())
 
 

@@ -40,9 +40,7 @@ class Candidate:
         return f"{self.name}: {self.microseconds:.2f} us by the model, {len(self.plan.groups)} kernels"
 
 
-def microseconds(
-    plan: Plan, options: Options, model: Model | TimeModel, known: KnownMembers | None = None
-) -> float:
+def microseconds(plan: Plan, options: Options, model: Model | TimeModel, known: KnownMembers | None = None) -> float:
     """The time of a plan by a model. ``known``: what searches of the graph have computed."""
     known = known or KnownMembers(plan.graph, options)
     members = [known.of(group.nodes) for group in plan.groups]

@@ -7,6 +7,7 @@ from typing import Any
 from ..graph import Graph
 from ..lowered import Options
 from ..operators import Node
+from .counted import Counts
 from .work import Members
 
 __all__ = ["KnownMembers"]
@@ -19,9 +20,11 @@ class KnownMembers:
         self.graph, self.options = graph, options
         #: By operators, in the order of the graph: the members.
         self._known: dict[tuple[Node[Any], ...], Members] = {}
+        #: What threads do, of all groups (`Members.counted`).
+        self._counted: dict[Any, Counts] = {}
 
     def of(self, nodes: tuple[Node[Any], ...]) -> Members:
         """The members of a group of these operators."""
         if nodes not in self._known:
-            self._known[nodes] = Members(self.graph, nodes, self.options)
+            self._known[nodes] = Members(self.graph, nodes, self.options, self._counted)
         return self._known[nodes]

@@ -6,7 +6,7 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from math import inf
@@ -23,19 +23,19 @@ from ..lowering import checks_of
 from ..operators import Access, Image, Node
 from ..tiling.lane_layout import can_be_shuffled
 from ..tiling.padding import Reads
-from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP, problem_of_block
 from .counted import SFU, SHUFFLE, Counts, Work
 from .lane_work import lane_work
+from .tile_work import fills, in_registers
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
 
-#: Further instructions of a thread, of a strip, of a pixel of a tile, of one that is checked, and of a pixel that a
-#: padded tile may get from another place.
-_THREAD, _STRIP, _FILL, _CHECKED_FILL, _PAD = 30.0, 12.0, 1.0, 16.0, 14.0
+#: Further instructions of a thread, of a pixel of a tile that is checked, and of a pixel that a padded tile may get from
+#: another place.
+_THREAD, _CHECKED_FILL, _PAD = 30.0, 16.0, 14.0
 
 #: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
 _CHAINS, _AHEAD = 2.6, 0.75
@@ -53,8 +53,13 @@ class Members:
     graph: Graph
     nodes: tuple[Node[Any], ...]
     options: Options
-    #: By (roots, tiled operators, pixels of a thread): what the thread does.
+    #: By what `_count` depends on: what a thread does. Groups of one graph with the same options may share it.
+    counted: dict[Any, Counts] = field(default_factory=dict[Any, Counts], repr=False)
+    #: By the arguments of `counts`: what the thread does. By roots: they and what they are computed from in the group.
     _counts: dict[tuple[Any, ...], Counts] = field(default_factory=dict[tuple[Any, ...], Counts], repr=False)
+    _needs: dict[tuple[Node[Any], ...], frozenset[Node[Any]]] = field(
+        default_factory=dict[tuple[Node[Any], ...], "frozenset[Node[Any]]"], repr=False
+    )
     #: By tiled operators: how often each operator is computed for a pixel, where pixels share nothing.
     _copies: dict[frozenset[Node[Any]], dict[Node[Any], int]] = field(
         default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
@@ -99,9 +104,9 @@ class Members:
         return next((each for each in everything.problems(self.options) if not each.startswith(ignored)), "")
 
     @cached_property
-    def reread(self) -> set[Image[Any]]:
+    def reread(self) -> frozenset[Image[Any]]:
         """The images that a thread reads again for each pixel."""
-        return {access.image for node in self.nodes if has_large_loops(node) for access in node.accesses}
+        return frozenset(access.image for node in self.nodes if has_large_loops(node) for access in node.accesses)
 
     @cached_property
     def unrolled(self) -> float:
@@ -293,8 +298,25 @@ class Members:
         their tiles, and not read from these. ``edge``: in a team at an edge."""
         key = roots, tiled, pixels, fill, edge
         if key not in self._counts:
-            self._counts[key] = self._count(roots, tiled, pixels, fill, edge)
+            needed = self.needed(roots)
+            tiles = tiled & needed
+            padding = self.padding(tiled).boundaries if edge else {}
+            padded = frozenset((tile, padding[tile]) for tile in tiles if tile in padding)
+            what = roots, needed, tiles, pixels, fill, edge, padded, self.reread
+            if what not in self.counted:
+                self.counted[what] = self._count(roots, tiled, pixels, fill, edge)
+            self._counts[key] = self.counted[what]
         return self._counts[key]
+
+    def needed(self, roots: tuple[Node[Any], ...]) -> frozenset[Node[Any]]:
+        """Operators of the group, and those of the group that they are computed from."""
+        if roots not in self._needs:
+            found = set(roots)
+            for node in reversed(self.nodes):
+                if node in found:
+                    found |= {a.image for a in node.accesses if isinstance(a.image, Node) and a.image in self.nodes}
+            self._needs[roots] = frozenset(found)
+        return self._needs[roots]
 
     def _count(
         self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool, edge: bool
@@ -387,7 +409,7 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
     columns = across - group.in_registers
     own = across * tall
     tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
-    made = _fills(members, group, columns)
+    made = fills(members, group, columns)
     total, code, shuffles, rounds = made.total, made.code, 0.0, made.rounds + 1
     #: Live registers: pixels that a thread needs at a time.
     live = 0.0
@@ -397,7 +419,7 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         code += each.instructions * columns * members.unrolled
         live = (each.loads + each.reads) / max(1, tall) * members.unrolled
     if group.kind == "hybrid":
-        added, shuffles, live = _in_registers(members, group, tiles)
+        added, shuffles, live = in_registers(members, group, tiles)
         total += added
         code += added.instructions * members.unrolled + SHUFFLE * shuffles
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
@@ -434,7 +456,9 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         edges=edges,
         accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
-        footprint=resident * team.teams * sum(_lines(members, group, image) for image in members.inputs & members.reread),
+        footprint=resident
+        * team.teams
+        * sum(_lines(members, group, image) for image in members.inputs & members.reread),
     )
 
 
@@ -493,65 +517,6 @@ def _of_global(group: Group) -> Work:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Fills:
-    """What a thread of an inner team does for tiles in shared memory, on the average: ``total`` without what strips
-    take besides, which are ``instructions``; ``filled`` pixels; ``waits``; ``rounds`` of strips, one after the other.
-    ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too.
-    ``passes``: further passes through shared memory, because of conflicts of banks."""
-
-    total: Counts
-    instructions: float
-    filled: float
-    waits: float
-    rounds: float
-    code: float
-    overlap: float
-    passes: float
-
-
-def _fills(members: Members, group: Group, columns: int) -> _Fills:
-    team, tall = group.team, group.pixels[1]
-    total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
-    area = useful = passed = 0.0
-    for stage in members.stages(group.tiled):
-        waits += 1
-        for batch in stage:
-            reach = members.reaches[batch[0]]
-            width = team.threads[0] * columns + reach.left + reach.right
-            height = team.threads[1] * tall + reach.up + reach.down
-            whole = width + WARP * group.in_registers if group.kind == "hybrid" else width
-            area += whole * height * len(batch)
-            useful += group.tile[0] * group.tile[1] * len(batch)
-            if not width:
-                continue
-            strips: Strips = strips_of(width, height, team.size, members.rows_of_strip(group))
-            each = members.counts(batch, group.tiled, (1, strips.rows), fill=True)
-            # How many strips a thread computes, on the average.
-            count = width * strips.count / team.size
-            total += each.times(count)
-            filled += count * strips.rows * len(batch)
-            instructions += count * (_STRIP + _FILL * strips.rows * len(batch))
-            rounds += strips.rounds
-            passed += count * _more_passes(members, group, batch, strips, width)
-            code += each.instructions * members.unrolled
-    overlap = area / useful - 1 if useful else 0.0
-    return _Fills(total, instructions, filled, waits, rounds, code, overlap, passed)
-
-
-def _more_passes(members: Members, group: Group, batch: Sequence[Node[Any]], strips: Strips, width: int) -> float:
-    """The further passes through shared memory that the accesses of a strip take because of conflicts of banks."""
-    pitches, found = members.pitches(group), 0.0
-    for node in batch:
-        found += strips.rows * (passes(width, strips.count, strips.rows, pitches[node]) - 1)
-        for source in members.sources(node, group.tiled):
-            own, other = members.reaches[node], members.reaches[source]
-            columns = 1 + other.left - own.left + other.right - own.right
-            rows = strips.rows + other.up - own.up + other.down - own.down
-            found += rows * columns * (passes(width, strips.count, strips.rows, pitches[source]) - 1)
-    return found
-
-
 def _lines(members: Members, group: Group, image: Image[Any]) -> float:
     """The bytes of an input that a team reads, in whole lines of the L1 cache."""
     if image not in members.reaches:
@@ -563,23 +528,6 @@ def _lines(members: Members, group: Group, image: Image[Any]) -> float:
     else:
         lines = 1 + ((width + reach.left + reach.right) * size - 1) / LINE
     return lines * LINE * (height + reach.up + reach.down)
-
-
-def _in_registers(members: Members, group: Group, tiles: list[Node[Any]]) -> tuple[Counts, float, float]:
-    """What a thread does for the part of tiles in registers, how often it shuffles, and how many pixels it keeps."""
-    tall = group.pixels[1]
-    total, shuffles, live = Counts(), 0.0, 0.0
-    for node in tiles:
-        reach = members.reaches[node]
-        rows = tall + reach.up + reach.down
-        each = members.counts((node,), group.tiled, (1, rows), fill=True).times(group.in_registers)
-        total += Counts(each.alu, each.sfu, each.loads, 0)
-        shuffles += each.reads
-        live += group.in_registers * (1 + reach.up + reach.down)
-    results = tuple(node for node in group.stored if node not in group.tiled)
-    each = members.counts(results, group.tiled, (1, tall), fill=False).times(group.in_registers)
-    total += Counts(each.alu, each.sfu, each.loads, 0)
-    return total, shuffles + each.reads, live + each.reads / tall
 
 
 def _ceil(size: int, by: int) -> int:
