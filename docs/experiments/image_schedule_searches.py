@@ -1,6 +1,6 @@
 """Plans of all searches and the CPU seconds that they take, of programs and of random graphs.
 
-    python docs/experiments/image_schedule_searches.py FILE [--programs …] [--suite] [--random N] [--sizes N …] [--jobs N]
+    python docs/experiments/image_schedule_searches.py FILE [--programs …] [--suite] [--random N] [--sizes …] [--jobs N]
     python docs/experiments/image_schedule_searches.py FILE --compare OTHER
 
 The first form writes a line of JSON for each graph: the JSON of its plans by name of the search, the time of each by
@@ -62,9 +62,7 @@ def searched(task: tuple[str, int]) -> dict[str, Any]:
 
 def compared(path: Path, other: Path) -> int:
     """Print the seconds of two files and the plans that differ."""
-    first, second = (
-        {(row["program"], row["size"]): row for row in map(json.loads, each.open())} for each in (path, other)
-    )
+    first, second = map(_rows, (path, other))
     different = 0
     for key in sorted(first.keys() & second.keys()):
         one, two = first[key], second[key]
@@ -74,11 +72,14 @@ def compared(path: Path, other: Path) -> int:
         if words or not key[0].startswith("random/"):
             print(f"{key[0]} {key[1]}: {one['seconds']:.1f} s, {two['seconds']:.1f} s", *words, sep="; ")
     sums = [sum(each[key]["seconds"] for key in first.keys() & second.keys()) for each in (first, second)]
-    many = len(first.keys() & second.keys())
-    print(
-        f"{many} graphs, {sums[0]:.0f} s and {sums[1]:.0f} s; {different} differ; {len(first.keys() ^ second.keys())} in one"
-    )
-    return bool(different or first.keys() ^ second.keys())
+    many, alone = len(first.keys() & second.keys()), len(first.keys() ^ second.keys())
+    print(f"{many} graphs, {sums[0]:.0f} s and {sums[1]:.0f} s; {different} differ; {alone} in one file only")
+    return bool(different or alone)
+
+
+def _rows(path: Path) -> dict[tuple[str, int], Any]:
+    rows = map(json.loads, path.read_text().splitlines())
+    return {(row["program"], row["size"]): row for row in rows}
 
 
 def main() -> int:
@@ -95,7 +96,8 @@ def main() -> int:
         return compared(chosen.file, chosen.compare)
     names = sorted(chosen.programs, key=lambda name: -len(PROGRAMS[name].graph(16).nodes))
     if chosen.suite:
-        names += [each.fullname for each in benchmarks("image") if each.pipeline is not None]
+        known = {case.benchmark for case in PROGRAMS.values()}
+        names += [each.fullname for each in benchmarks("image") if each.pipeline and each.fullname not in known]
     names += [f"random/{seed}" for seed in range(chosen.random)]
     with process_pool(chosen.jobs) as pool, chosen.file.open("a") as file:
         for row in pool.map(searched, [(name, size) for name in names for size in chosen.sizes]):

@@ -33,8 +33,8 @@ __all__ = ["SECTOR", "Members", "Work", "work_of"]
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
 
-#: Further instructions of a thread, of a pixel of a tile that is checked, and of a pixel that a padded tile may get from
-#: another place.
+#: Further instructions of a thread, of a pixel of a tile that is checked, and of a pixel that a padded tile may get
+#: from another place.
 _THREAD, _CHECKED_FILL, _PAD = 30.0, 16.0, 14.0
 
 #: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
