@@ -69,7 +69,8 @@ def built(task: tuple[Path, int, int, bool, float]) -> tuple[int, Counter[str], 
         for arm, word in zip(arms, document["plans"], strict=True):
             backend = EmulatorBackend()
             made: Any = Compiled(arm, nvcc)(*arrays, backend=backend)
-            found = [np.asarray(each).tobytes() for each in ([made] if isinstance(made, np.ndarray) else made)]
+            outputs: list[Any] = [made] if isinstance(made, np.ndarray) else list(made)
+            found: list[bytes] = [np.ascontiguousarray(each).tobytes() for each in outputs]
             expected = expected or found
             if found != expected or backend.findings:
                 wrong += f"seed {seed}, emulator: {backend.findings[:1]}\n{graph}\n{word}\n"

@@ -63,13 +63,13 @@ _OTHERS = (
 def random_graph(rng: random.Random) -> Graph:
     """A few operators over images of about one size."""
     width, height = _size(rng)
-    images: list[Image[Any]] = []
+    inputs: list[InputImage[Any]] = []
     for number in range(rng.choice([1, 1, 2, 3])):
         word = rng.choice([*_COMMON, *_COMMON, *_VECTORS])
         more = (rng.randint(-2, 3), rng.randint(-2, 3)) if rng.random() < 0.15 else (0, 0)
         extents = max(1, width + more[0]), max(1, height + more[1])
-        images.append(InputImage(f"src{number}", _type_of(word), *extents))
-    inputs = list(images)
+        inputs.append(InputImage(f"src{number}", _type_of(word), *extents))
+    images: list[Image[Any]] = [*inputs]
     space = IterationSpace(width, height)
     if rng.random() < 0.15:
         space = IterationSpace(rng.randint(1, width), rng.randint(1, height), rng.randint(0, 3), rng.randint(0, 3))

@@ -8,7 +8,7 @@ from ..graph import Graph
 from ..lowered import Options
 from ..operators import Node
 from .counted import Counts
-from .work import Members
+from .members import Members
 
 __all__ = ["KnownMembers"]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..groups import Group
 from ..operators import Node
 from ..tiling.strips import Strips, passes, strips_of
 from ..tiling.teams import WARP
 from .counted import Counts
-
-if TYPE_CHECKING:
-    from .work import Members
+from .members import Members
 
 __all__ = ["Fills", "fills", "in_registers"]
 
