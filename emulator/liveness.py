@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 __all__ = ["SegmentLiveness", "StepFacts", "solve"]
 
 
@@ -67,19 +69,19 @@ def solve(steps: list[list[StepFacts]], successors: list[list[int]]) -> list[Seg
             if new != live_in[index]:
                 live_in[index] = new
                 pending = True
+    # What is live into a segment is often what is live out of the one before.
+    sets = {bits: _members(bits, keys) for bits in {*live_in, *live_out}}
     return [
-        _facts(segment, _members(before, keys), _members(after, keys))
+        _facts(segment, sets[before], sets[after])
         for segment, before, after in zip(steps, live_in, live_out, strict=True)
     ]
 
 
 def _members(bits: int, keys: list[int]) -> frozenset[int]:
-    members: list[int] = []
-    while bits:
-        low = bits & -bits
-        members.append(keys[low.bit_length() - 1])
-        bits ^= low
-    return frozenset(members)
+    """The keys whose bits are set. A loop over the bits would be quadratic in kernels with thousands of registers."""
+    packed = np.frombuffer(bits.to_bytes(-(-len(keys) // 8), "little"), np.uint8)
+    places: list[int] = np.unpackbits(packed, bitorder="little").view(np.bool_).nonzero()[0].tolist()
+    return frozenset(map(keys.__getitem__, places))
 
 
 def _facts(segment: list[StepFacts], live_in: frozenset[int], live_out: frozenset[int]) -> SegmentLiveness:

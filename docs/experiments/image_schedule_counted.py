@@ -43,8 +43,13 @@ MODEL = {
     "global loads": "loads",
     "shared loads": "reads",
     "shared stores": "filled",
+    "shuffles": "shuffles",
+    "passes": "accesses",
     "MB between L1 and L2": "moved",
+    "MB of DRAM": "dram",
     "occupancy %": "occupancy",
+    "registers": "registers",
+    "µs": "us",
 }
 
 
@@ -72,7 +77,7 @@ def model(rows: list[dict[str, Any]]) -> list[str]:
     for row in rows:
         if "model" in row:
             pairs = [(word, row["model"][word]) for word in columns.values()]
-            scaled = [(a / 1e6, b / 1e6) if word == "moved" else (a, b) for word, (a, b) in pairs]
+            scaled = [(a / 1e6, b / 1e6) if word in ("moved", "dram") else (a, b) for word, (a, b) in pairs]
             cells = " | ".join(f"{number(a)} / {number(b)}" for a, b in scaled)
             lines.append(f"| {row['program']} | {row['arm']} | {cells} |")
     return lines

@@ -5,8 +5,9 @@
 FOLDER was written by `image_schedule_peers.py build`. Runs its action `once` under `ncu` without control of clocks and
 caches, and prints a line for each arm: the sums of its kernels. For our own schedules, each count of the model follows
 with what was counted, for one pixel of the largest result: instructions, floating-point operations (alu), those of the
-SFU, loads from global (loads) and shared memory (reads), stores to shared memory (filled); bytes between the L1 and L2
-caches (moved); and the occupancy in percent.
+SFU, loads from global (loads) and shared memory (reads), stores to shared memory (filled), shuffles, and the passes
+through the unit for loads, stores and shuffles (accesses); bytes between the L1 and L2 caches (moved) and those of the
+memory (dram); and the occupancy in percent, the registers of a thread, and microseconds.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 from image_schedule_programs import PROGRAMS
 from ptxmotion.dsl.image import Options
 from ptxmotion.dsl.image.groups import plan_from_json
+from ptxmotion.dsl.image.schedule.costs import time_model
 from ptxmotion.dsl.image.schedule.work import SECTOR, Members, Work, work_of
 from ptxmotion.python_child import child_environment
 
@@ -42,6 +44,7 @@ SUMS = {
     "global loads": f"{SASS}_global_ld.sum",
     "shared loads": f"{SASS}_shared_ld.sum",
     "shared stores": f"{SASS}_shared_st.sum",
+    "shuffles": "smsp__sass_thread_inst_executed_op_inter_thread_communication_pred_on.sum",
     "address unit": "smsp__inst_executed_pipe_adu.sum",
     "fadd": "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
     "fmul": "smsp__sass_thread_inst_executed_op_fmul_pred_on.sum",
@@ -68,6 +71,7 @@ PREDICTED = {
     "loads": "global loads",
     "reads": "shared loads",
     "filled": "shared stores",
+    "accesses": "l1 waves",
 }
 
 
@@ -126,13 +130,16 @@ def works(name: str, size: int, plan: str) -> list[Work]:
 
 def predicted(made: list[Work]) -> dict[str, float]:
     """The counts of the model for all kernels, per pixel of the largest result; bytes; and the mean occupancy."""
-    pixels = max(work.pixels for work in made)
+    pixels, model = max(work.pixels for work in made), time_model()
     found: dict[str, float] = defaultdict(float)
     for work in made:
         found["moved"] += work.moved
+        found["us"] += model(work)
+        found["registers"] += work.registers / len(made)
         found["occupancy"] += 100 * work.occupancy / len(made)
-        for word in ("alu", "sfu", "loads", "reads", "filled", "instructions"):
-            share = work.blocks * work.threads / pixels if word == "instructions" else work.pixels / pixels
+        for word in ("alu", "sfu", "loads", "reads", "filled", "shuffles", "instructions", "accesses"):
+            of_thread = word in ("instructions", "accesses")
+            share = work.blocks * work.threads / pixels if of_thread else work.pixels / pixels
             found[word] += getattr(work, word) * share
     return found
 
@@ -165,9 +172,11 @@ def main() -> None:
             pixels = max(work.pixels for work in made)
             each = {word: found.get(counter, float("nan")) * 32 / pixels for word, counter in PREDICTED.items()}
             each["alu"] = (found["fadd"] + found["fmul"] + found["ffma"]) / pixels
+            each["shuffles"] = found.get("shuffles", float("nan")) / pixels
             each["moved"] = found.get("l1 to l2", float("nan")) * SECTOR
-            each["occupancy"] = found["occupancy %"]
+            each |= {"occupancy": found["occupancy %"], "registers": found["registers"], "us": found["us"] / 1000}
             line["model"] = {word: [_short(value), _short(each[word])] for word, value in predicted(made).items()}
+            line["model"]["dram"] = [line["model"]["moved"][0], _short(found["dram"])]
         print(json.dumps({key: _short(value) for key, value in line.items()}), flush=True)
 
 

@@ -1,11 +1,14 @@
 """Random schedules of image programs: their times, and how well the models rank them.
 
-    python docs/experiments/image_schedule_ranks.py FOLDER [--count N] [--size N] [--programs …] [--jobs N] [--build]
+    python docs/experiments/image_schedule_ranks.py build FOLDER [--count N] [--size N] [--programs …] [--jobs N]
+    python docs/experiments/image_schedule_ranks.py run FOLDER [--json FILE]                        needs a GPU
 
-Operators are merged at random, or as one of the models merges them; each group has random tiles, blocks, pixels of a
-thread and registers out of those of the searches. All results must be the bits of naive kernels. Writes
-FOLDER/ranks.jsonl, which `image_schedule_model.py` reads, and prints Spearman's rank correlation of each model, with
-the weights of this machine, with the times.
+Operators are merged at random; each group has random tiles, blocks, pixels of a thread and registers out of those of
+the searches, with as many schedules of each kind of tiles. `build` compiles the kernels, and writes the schedules of a
+program when all of them are compiled. `run` times the programs that were built. All results must be the bits of naive
+kernels. It writes lines that `image_schedule_model.py` reads, and prints Spearman's rank correlation of each model,
+with the weights of this machine, with the times: of all schedules, and of those whose every group with tiles has tiles
+of lanes.
 """
 
 from __future__ import annotations
@@ -125,18 +128,10 @@ def _compiled(task: tuple[Path, str, int, str | None]) -> tuple[Any, str]:
     return {"launches": launches, "images": images}, ""
 
 
-def main() -> None:
-    """Compile, time, and print a line for each program."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--programs", nargs="*", default=list(SIX), choices=list(PROGRAMS))
-    parser.add_argument("--count", type=int, default=64, help="schedules of a program")
-    parser.add_argument("--size", type=int, default=2048, help="width and height")
-    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--build", action="store_true", help="only compile")
-    chosen = parser.parse_args()
+def build(chosen: argparse.Namespace) -> None:
+    """Compile, and write a file for each program."""
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    backend, start = None, time.monotonic()
+    start = time.monotonic()
     with process_pool(chosen.jobs) as pool:
         drawn = {name: pool.submit(plans, name, chosen.size, chosen.count) for name in chosen.programs}
         made = {
@@ -150,18 +145,53 @@ def main() -> None:
             arms = [(plan, *future.result()) for plan, future in tasks]
             for problem in [problem for _, arm, problem in arms if arm is None]:
                 print(f"    {name}: {problem}", flush=True)
+            document = {"size": chosen.size, "arms": [(plan, arm) for plan, arm, _ in arms if arm is not None]}
+            path = chosen.folder / f"{name}.ranks"
+            path.with_suffix(".new").write_text(json.dumps(document))
+            path.with_suffix(".new").rename(path)
             print(f"{name}: {len(arms)} schedules after {time.monotonic() - start:.0f} s", flush=True)
-            if chosen.build:
-                continue
-            if backend is None:
-                from ptxmotion.harness.cuda import CudaBackend
-
-                backend = CudaBackend()
-            _time(Bench(backend, chosen.folder, name, chosen.size), [(plan, arm) for plan, arm, _ in arms if arm])
-            backend.trim()
 
 
-def _time(bench: Bench, arms: list[tuple[str | None, Any]]) -> None:
+def run(folder: Path, out: Path | None) -> None:
+    """Time what was built, and print a line for each program."""
+    from ptxmotion.harness.cuda import CudaBackend
+
+    backend = CudaBackend()
+    print(backend.describe()["gpu"], flush=True)
+    for path in sorted(folder.glob("*.ranks")):
+        document = json.loads(path.read_text())
+        _time(Bench(backend, folder, path.stem, document["size"]), document["arms"], out)
+        backend.trim()
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    for word in ("build", "run"):
+        each = actions.add_parser(word)
+        each.add_argument("folder", type=Path)
+        if word == "build":
+            each.add_argument("--programs", nargs="*", default=list(SIX), choices=list(PROGRAMS))
+            each.add_argument("--count", type=int, default=64, help="schedules of a program")
+            each.add_argument("--size", type=int, default=2048, help="width and height")
+            each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+        else:
+            each.add_argument("--json", type=Path, help="append a line for each schedule to this file")
+    chosen = parser.parse_args()
+    if chosen.action == "build":
+        build(chosen)
+    else:
+        run(chosen.folder, chosen.json)
+
+
+def _of_lanes(plan: str) -> bool:
+    """Whether there are tiles, and all of them are of lanes."""
+    kinds = {group["tiles"] for group in json.loads(plan)["groups"] if group["tiled"] or group["tiles"] != "block"}
+    return kinds == {"lanes"}
+
+
+def _time(bench: Bench, arms: list[tuple[str | None, Any]], out: Path | None) -> None:
     expected = bench.result(bench.ours(arms[0][1]))
     rows: list[tuple[str, float]] = []
     for at in range(1, len(arms), TOGETHER):
@@ -176,18 +206,27 @@ def _time(bench: Bench, arms: list[tuple[str | None, Any]]) -> None:
         rows += bench.times({word: partial(bench.seconds, graph) for word, graph in graphs.items()}, 5).items()
         for graph in graphs.values():
             bench.backend.destroy_graph(graph)
-    with (bench.folder / "ranks.jsonl").open("a") as file:
-        for plan, micros in rows:
-            record = {"program": bench.name, "size": bench.size, "schedule": "random", "us": micros}
-            file.write(json.dumps({**record, "plan": json.loads(plan)}) + "\n")
+    if out is not None:
+        with out.open("a") as file:
+            for plan, micros in rows:
+                record = {"program": bench.name, "size": bench.size, "schedule": "random", "us": micros}
+                file.write(json.dumps({**record, "plan": json.loads(plan)}) + "\n")
+    print(f"{bench.name}: {_correlations(bench, rows)}", flush=True)
+    print(f"    tiles of lanes only: {_correlations(bench, [row for row in rows if _of_lanes(row[0])])}", flush=True)
+    bench.close()
+
+
+def _correlations(bench: Bench, rows: list[tuple[str, float]]) -> str:
+    """How well the models rank schedules."""
+    if len(rows) < 3:
+        return f"{len(rows)} schedules"
     made = [estimates(bench.name, bench.size, plan) for plan, _ in rows]
     times = [micros for _, micros in rows]
     words = ", ".join(f"{word} {correlation([each[word] for each in made], times):.3f}" for word in ("time", "paper"))
-    print(
-        f"{bench.name}: {len(rows)} schedules, {min(times):.1f} to {max(times):.1f} us; correlation: {words}",
-        flush=True,
+    best = min(rows, key=lambda row: made[rows.index(row)]["time"])[1] / min(times)
+    return (
+        f"{len(rows)} schedules, {min(times):.1f} to {max(times):.1f} us; correlation: {words}; chosen/best {best:.2f}"
     )
-    bench.close()
 
 
 if __name__ == "__main__":

@@ -44,6 +44,22 @@ class Graph:
         """The nodes that read an image."""
         return self._readers.get(image, ())
 
+    def results_of(self, nodes: tuple[Node[Any], ...]) -> tuple[Node[Any], ...]:
+        """Those of some nodes that are outputs of the graph, or are read by other nodes."""
+        if nodes not in self._results:
+            inside, outputs = set(nodes), set(self.outputs)
+            self._results[nodes] = tuple(
+                node
+                for node in nodes
+                if node in outputs or any(reader not in inside for reader in self.consumers(node))
+            )
+        return self._results[nodes]
+
+    @cached_property
+    def _results(self) -> dict[tuple[Node[Any], ...], tuple[Node[Any], ...]]:
+        """By nodes: `results_of`."""
+        return {}
+
     @cached_property
     def _readers(self) -> dict[Image[Any], tuple[Node[Any], ...]]:
         """By image: the nodes that read it."""

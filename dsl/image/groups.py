@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, cast
 
 from ...spelling import did_you_mean
@@ -114,15 +114,10 @@ class Group:
         threads, (pixels_x, pixels_y) = self.team.threads, self.pixels
         return threads[0] * max(1, pixels_x - self.in_registers), threads[1] * pixels_y
 
-    @cached_property
+    @property
     def stored(self) -> tuple[Node[Any], ...]:
         """The results: images that are outputs of the graph, or are read by operators of other groups."""
-        inside, outputs = set(self.nodes), set(self.graph.outputs)
-        return tuple(
-            node
-            for node in self.nodes
-            if node in outputs or any(reader not in inside for reader in self.graph.consumers(node))
-        )
+        return self.graph.results_of(self.nodes)
 
     def reaches(self, options: Options) -> dict[Image[Any], Reach]:
         """By image that near accesses read, and by node of the group: how far it is needed around the tile."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
 from .. import types as t
@@ -132,14 +132,20 @@ class Arguments:
 
 def checks_of(access: Access, node: Node[Any], options: Options) -> tuple[Checks, Checks]:
     """What has to be checked along x and y so that every read of an access is inside of its image."""
+    return checks_by_loops(access, node, options.loops)
+
+
+@lru_cache(maxsize=4096)
+def checks_by_loops(access: Access, node: Node[Any], loops: bool) -> tuple[Checks, Checks]:
+    """`checks_of`, which depends on ``loops`` of the options only."""
     extent, space = access.extent, node.space
     return (
-        _axis(access, 0, space.x0, space.width, (extent.left, extent.right), options),
-        _axis(access, 1, space.y0, space.height, (extent.up, extent.down), options),
+        _axis(access, 0, space.x0, space.width, (extent.left, extent.right), loops),
+        _axis(access, 1, space.y0, space.height, (extent.up, extent.down), loops),
     )
 
 
-def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, int], options: Options) -> Checks:
+def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, int], loops: bool) -> Checks:
     if access.boundary.kind == "undefined":
         return Checks(False, False)
     # Plain integers: a sum of sizes makes a text, which nobody reads here.
@@ -147,7 +153,7 @@ def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, i
     before = reach[0] - centre(int(start))
     after = centre(int(start) + int(count) - 1) + reach[1] - (size - 1)
     step = reach_of_one_step(access.boundary, size)
-    far = before > step or after > step or (options.loops and access.boundary.kind == "repeat")
+    far = before > step or after > step or (loops and access.boundary.kind == "repeat")
     return Checks(before > 0, after > 0, far)
 
 

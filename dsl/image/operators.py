@@ -192,9 +192,10 @@ def _check_constant(boundary: Boundary, pixel: t.Scalar | t.Struct, place: Place
             raise DslError(f"{value} is not a value of {scalar}", place)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """An argument of a node: an image with the way in which it is read. ``extent`` is how far the operator reads."""
+    """An argument of a node: an image with the way in which it is read. ``extent`` is how far the operator reads. Each
+    is an argument of one node only, and is compared by identity."""
 
     param: OperatorParam
     image: Image[Any]

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from .borders import Checks
 from .lowered import Options
-from .lowering import checks_of
+from .lowering import checks_by_loops
 from .operators import Access, Node
 
 __all__ = ["Reach", "inner_window", "window_of"]
@@ -41,13 +42,18 @@ class Reach:
         )
 
 
-@lru_cache(maxsize=4096)
 def window_of(access: Access, reader: Node[Any], options: Options) -> Reach | None:
     """Where the pixels are that an access reads around a pixel of its reader, also those that are read in place of
     pixels outside of the image. None if they are not near the pixel."""
-    extent, space = access.extent, reader.space
-    x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), options, reader)
-    y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), options, reader)
+    return _window_of(access, reader, options.loops)
+
+
+@lru_cache(maxsize=4096)
+def _window_of(access: Access, reader: Node[Any], loops: bool) -> Reach | None:
+    """`window_of`, which depends on ``loops`` of the options only."""
+    extent, space, checks = access.extent, reader.space, checks_by_loops(access, reader, loops)
+    x = _offsets(access, 0, space.x0, space.width, (extent.left, extent.right), checks[0])
+    y = _offsets(access, 1, space.y0, space.height, (extent.up, extent.down), checks[1])
     return None if x is None or y is None else Reach(-x[0], x[1], -y[0], y[1])
 
 
@@ -57,12 +63,11 @@ def _offsets(
     start: int,
     count: int,
     extent: tuple[int, int],
-    options: Options,
-    reader: Node[Any],
+    check: Checks,
 ) -> tuple[int, int] | None:
     """The least and the greatest difference between an index that is read and the index of the reader's pixel, along
     one axis. None if an index outside of the image is replaced by one that is not near the pixel."""
-    centre, check = access.centres[axis], checks_of(access, reader, options)[axis]
+    centre = access.centres[axis]
     if centre.numerator != 1 or centre.denominator != 1:
         return None
     first = centre.offset + int(start) - extent[0]

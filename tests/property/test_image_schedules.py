@@ -6,6 +6,7 @@ boundaries are random, and there are images in which tiles of a warp are far fro
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -77,13 +78,13 @@ def results(compiled: Compiled, arrays: list[NDArray[Any]], message: str) -> lis
     return [made] if isinstance(made, np.ndarray) else list(made)
 
 
-def random_graph(rng: random.Random) -> Graph:
-    """A few operators of windows and of pixels over one size of images and one type."""
+def random_graph(rng: random.Random, least: int = 2, most: int = 5, sizes: Sequence[tuple[int, int]] = SIZES) -> Graph:
+    """``least`` to ``most`` operators of windows and of pixels over one size of images and one type."""
     word = rng.choice([*PIXELS, "i32"])
-    width, height = rng.choice(SIZES)
+    width, height = rng.choice(sizes)
     source: InputImage[Any] = InputImage("src", PIXELS[word][0], width, height)
     images: list[Image[Any]] = [source]
-    for number in range(rng.randint(2, 5)):
+    for number in range(rng.randint(least, most)):
         # The newest image is read most often, so that there are long chains.
         first = images[-1] if rng.random() < 0.8 else rng.choice(images)
         images.append(

@@ -25,6 +25,7 @@ from ptxmotion.dsl.image.fusion.planning import GroupProblem, names_of, plan_by_
 from ptxmotion.dsl.image.groups import Group, separate
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowerings import lower
+from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.image.gaussian import SMALL
 
@@ -265,7 +266,7 @@ def test_the_model_counts_what_a_group_does() -> None:
     assert whole.bytes == single.bytes, "one image is read and one is written"
     rows = cost_of(Group(graph, graph.nodes, pixels=(1, 4)), options, machine)
     assert rows.instructions < whole.instructions, "rows of a thread share pixels"
-    assert best_group(graph, graph.nodes, options, machine) is not None
+    assert best_group(Members(graph, graph.nodes, options), machine) is not None
 
 
 def test_fused_pipelines_compute_the_same() -> None:

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..graph import Graph
 from ..groups import Group
 from ..lowered import Options
 from ..operators import Node
@@ -93,12 +92,9 @@ _SHAPES = (
 )
 
 
-def best_group(
-    graph: Graph, nodes: tuple[Node[Any], ...], options: Options, machine: Machine
-) -> tuple[Group, GroupCost] | None:
+def best_group(members: Members, machine: Machine) -> tuple[Group, GroupCost] | None:
     """The group of these operators with the least estimated time, over tiles, blocks and pixels of a thread. None if
     no choice is legal."""
-    members = Members(graph, nodes, options)
     if members.problem:
         return None
     found: tuple[Group, GroupCost] | None = None
@@ -121,14 +117,20 @@ def _tiled(members: Members, group: Group, machine: Machine) -> tuple[Group, Gro
     """The group with the tiles that make its time least: from none on, from all that windows read, and from all that
     would be computed several times, the best change of one operator."""
     read, repeated = members.read_by_windows, members.repeated
-    candidates = read | repeated
+    candidates = [node for node in members.nodes if node in read or node in repeated]
     best: tuple[Group, GroupCost] | None = None
+    #: By tiled operators: the group and its cost. None if it is not legal.
+    made: dict[frozenset[Node[Any]], tuple[Group, GroupCost] | None] = {}
+
+    def with_tiles(tiled: frozenset[Node[Any]]) -> tuple[Group, GroupCost] | None:
+        if tiled not in made:
+            made[tiled] = _legal(members, replace(group, tiled=tiled), machine)
+        return made[tiled]
+
     for start in dict.fromkeys((frozenset[Node[Any]](), read, repeated)):
-        at = _legal(members, replace(group, tiled=start), machine)
+        at = with_tiles(start)
         while True:
-            changes = [
-                _legal(members, replace(group, tiled=(at[0].tiled if at else start) ^ {n}), machine) for n in candidates
-            ]
+            changes = [with_tiles((at[0].tiled if at else start) ^ {node}) for node in candidates]
             known = [each for each in changes if each is not None]
             step = min(known, key=lambda each: (each[1].seconds, len(each[0].tiled)), default=None)
             if step is None or (at is not None and step[1].seconds >= at[1].seconds):

@@ -16,6 +16,7 @@ from ..group_lowering import lower_plan
 from ..groups import Group, Plan, groups_of
 from ..lowered import Lowered, Options
 from ..operators import Image, Node
+from ..schedule.known import KnownMembers
 from .benefit import Constants, EdgeEstimate, edge_estimates
 from .cost import GroupCost, best_group, cost_of
 from .legality import Limits, problem_of_block
@@ -69,12 +70,19 @@ def thesis_problem(
 
 class GroupProblem:
     """The search problem over groups of a graph. ``horizontal``: operators of the same pixels that do not need each
-    other are joined by edges, too."""
+    other are joined by edges, too. ``known``: what other searches of the graph have computed."""
 
     def __init__(
-        self, graph: Graph, options: Options, machine: Machine | None = None, *, horizontal: bool = False
+        self,
+        graph: Graph,
+        options: Options,
+        machine: Machine | None = None,
+        *,
+        horizontal: bool = False,
+        known: KnownMembers | None = None,
     ) -> None:
         self.graph, self.options, self.machine = graph, options, machine or machine_here()
+        self.known = known or KnownMembers(graph, options)
         #: By block: the best group and its cost. None if there is no legal group.
         self._best: dict[Block, tuple[Group, GroupCost] | None] = {}
         number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
@@ -99,7 +107,7 @@ class GroupProblem:
         """The best group of a block, and its cost. None if no kernel can compute it."""
         if block not in self._best:
             nodes = tuple(self.graph.nodes[at] for at in sorted(block))
-            self._best[block] = best_group(self.graph, nodes, self.options, self.machine)
+            self._best[block] = best_group(self.known.of(nodes), self.machine)
         return self._best[block]
 
     def _value(self, block: Block) -> float | None:
@@ -155,9 +163,16 @@ def searched(problem: Problem) -> Partition:
     return improved(problem, starts)
 
 
-def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None, *, horizontal: bool = False) -> Plan:
-    """The plan with the least estimated time that the search finds."""
-    problem = GroupProblem(graph, options, machine, horizontal=horizontal)
+def plan_by_model(
+    graph: Graph,
+    options: Options,
+    machine: Machine | None = None,
+    *,
+    horizontal: bool = False,
+    known: KnownMembers | None = None,
+) -> Plan:
+    """The plan with the least estimated time that the search finds (`GroupProblem`)."""
+    problem = GroupProblem(graph, options, machine, horizontal=horizontal, known=known)
     return problem.plan(searched(problem.problem))
 
 

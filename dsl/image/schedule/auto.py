@@ -22,7 +22,8 @@ from ..lowered import Lowered, Options
 from .costs import Model, TimeModel, paper_model, time_model
 from .dynamic import Chooser, dynamic_plan
 from .greedy import greedy_plan
-from .work import Members, work_of
+from .known import KnownMembers
+from .work import work_of
 
 __all__ = ["SCHEDULES", "Candidate", "auto", "auto_plan", "candidates", "microseconds", "scheduled"]
 
@@ -39,9 +40,10 @@ class Candidate:
         return f"{self.name}: {self.microseconds:.2f} us by the model, {len(self.plan.groups)} kernels"
 
 
-def microseconds(plan: Plan, options: Options, model: Model | TimeModel) -> float:
-    """The time of a plan by a model."""
-    members = [Members(plan.graph, group.nodes, options) for group in plan.groups]
+def microseconds(plan: Plan, options: Options, model: Model | TimeModel, known: KnownMembers | None = None) -> float:
+    """The time of a plan by a model. ``known``: what searches of the graph have computed."""
+    known = known or KnownMembers(plan.graph, options)
+    members = [known.of(group.nodes) for group in plan.groups]
     return sum(model(work_of(each, group)) for each, group in zip(members, plan.groups, strict=True))
 
 
@@ -55,13 +57,15 @@ def _dynamic(graph: Graph, options: Options) -> Plan:
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
-    model, works = time_model(), dict[Any, Any]()
+    model, known, works = time_model(), KnownMembers(graph, options), dict[Any, Any]()
     plans = {
-        "dynamic": dynamic_plan(Chooser(graph, options, model, works))[0],
-        "paper": dynamic_plan(Chooser(graph, options, paper_model(), works))[0],
-        **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
+        "dynamic": dynamic_plan(Chooser(graph, options, model, works, known))[0],
+        "paper": dynamic_plan(Chooser(graph, options, paper_model(), works, known))[0],
+        "greedy": greedy_plan(graph, options, known),
+        "fused": plan_by_model(graph, options, known=known),
+        "separate": separate(graph, options.block),
     }
-    made = [Candidate(name, plan, microseconds(plan, options, model)) for name, plan in plans.items()]
+    made = [Candidate(name, plan, microseconds(plan, options, model, known)) for name, plan in plans.items()]
     return sorted(made, key=lambda each: each.microseconds)
 
 

@@ -23,6 +23,7 @@ from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Image, Node
+from .known import KnownMembers
 from .shapes import FEW, SHAPES, Shape, shapes
 from .work import Members, Work, work_of
 
@@ -43,17 +44,21 @@ MOST_COMPARED = 700
 
 @dataclass
 class Chooser:
-    """Chooses the cheapest schedule of a group. ``works`` keeps what the groups of `shapes` do, so that choosers with
-    other costs for the same graph and options can use it."""
+    """Chooses the cheapest schedule of a group. ``works`` keeps what the groups of `shapes` do, and ``members`` the
+    members of groups, so that searches with other costs for the same graph and options can use them."""
 
     graph: Graph
     options: Options
     cost: Callable[[Work], float]
     works: Works = field(default_factory=dict[Block, "list[tuple[Group, Work]]"])
+    members: KnownMembers | None = field(default=None, repr=False)
     #: By numbers of operators: the best group and its cost. None if there is no legal group.
     _best: dict[Block, tuple[Group, float] | None] = field(
         default_factory=dict[Block, "tuple[Group, float] | None"], repr=False
     )
+
+    def __post_init__(self) -> None:
+        self._known = self.members or KnownMembers(self.graph, self.options)
 
     def best(self, block: Block) -> tuple[Group, float] | None:
         """The cheapest group of these operators, and its cost. None if no kernel can compute them."""
@@ -74,7 +79,7 @@ class Chooser:
         return self._best[block]
 
     def _members(self, block: Block) -> Members:
-        return Members(self.graph, tuple(self.graph.nodes[at] for at in sorted(block)), self.options)
+        return self._known.of(tuple(self.graph.nodes[at] for at in sorted(block)))
 
     def _of_lanes(self, block: Block, tried: Sequence[Shape]) -> Iterator[tuple[Members, Group]]:
         """The groups of many operators with tiles of lanes, where everything that windows read is tiled."""
@@ -104,7 +109,7 @@ class Chooser:
     def _climbed(self, found: tuple[Group, float]) -> tuple[Group, float]:
         """The group after changes of single operators between tiles and places where they are read, while that
         helps."""
-        members = Members(self.graph, found[0].nodes, self.options)
+        members = self._known.of(found[0].nodes)
         worth = members.read_by_windows | members.repeated if found[0].kind == "block" else frozenset[Node[Any]]()
         candidates = [node for node in members.nodes if node in worth]
         while True:
@@ -133,7 +138,7 @@ class Chooser:
             found = self.best(block)
             assert found is not None
             if len(self.graph.nodes) > MOST_EXACT:
-                members = Members(self.graph, nodes, self.options)
+                members = self._known.of(nodes)
                 is_small = len(nodes) <= MOST_OF_GROUP
                 tried = shapes(members) if is_small else (each for _, each in self._of_lanes(block, SHAPES))
                 costs = ((group, self.cost(work_of(members, group))) for group in tried)

@@ -31,6 +31,7 @@ from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Node
 from ..tiling.teams import WARP
+from .known import KnownMembers
 from .work import SECTOR, Members
 
 __all__ = ["greedy_plan"]
@@ -43,9 +44,9 @@ _LEAST_OCCUPANCY, _REGISTERS = 0.1, 32
 _CHEAP = 2
 
 
-def greedy_plan(graph: Graph, options: Options) -> Plan:
-    """The plan that merging finds."""
-    search = _Search(graph, options)
+def greedy_plan(graph: Graph, options: Options, known: KnownMembers | None = None) -> Plan:
+    """The plan that merging finds. ``known``: what other searches of the graph have computed."""
+    search = _Search(known or KnownMembers(graph, options))
     parts: list[tuple[Node[Any], ...]] = [(node,) for node in graph.nodes]
     while True:
         merges = [found for pair in search.pairs(parts) if (found := search.merged(parts, *pair)) is not None]
@@ -56,16 +57,10 @@ def greedy_plan(graph: Graph, options: Options) -> Plan:
 
 
 class _Search:
-    def __init__(self, graph: Graph, options: Options) -> None:
-        self.graph, self.options = graph, options
-        #: By operators: the members of the group, and its best tile and cost. None if none is valid.
-        self._members: dict[tuple[Node[Any], ...], Members] = {}
+    def __init__(self, known: KnownMembers) -> None:
+        self.graph, self.options, self.known = known.graph, known.options, known
+        #: By operators: the best group and its cost. None if none is valid.
         self._best: dict[tuple[Node[Any], ...], tuple[Group, float] | None] = {}
-
-    def members(self, nodes: tuple[Node[Any], ...]) -> Members:
-        if nodes not in self._members:
-            self._members[nodes] = Members(self.graph, nodes, self.options)
-        return self._members[nodes]
 
     def best(self, nodes: tuple[Node[Any], ...]) -> tuple[Group, float] | None:
         """The valid group of these operators with the least cost, over tiles that are powers of two."""
@@ -74,7 +69,7 @@ class _Search:
         return self._best[nodes]
 
     def _least(self, nodes: tuple[Node[Any], ...], sides: list[int]) -> tuple[Group, float] | None:
-        members = self.members(nodes)
+        members = self.known.of(nodes)
         if members.problem or nodes[0].operator.kind == "global":
             return None
         found: tuple[Group, float] | None = None
@@ -119,7 +114,7 @@ class _Search:
 
     def final(self, nodes: tuple[Node[Any], ...]) -> Group:
         """The group with the best tile whose sides are even, after nested fusion."""
-        members = self.members(nodes)
+        members = self.known.of(nodes)
         found = self._least(nodes, list(range(2, 129, 2)))
         if found is None:
             found = self.best(nodes)

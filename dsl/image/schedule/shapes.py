@@ -86,7 +86,7 @@ def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:
     windowed: set[Image[Any]] = set()
     for reader in group.nodes:
         windowed |= {access.image for access in reader.accesses if access.extent.size != (1, 1)}
-    copies = group.copies(members.options)
+    copies = members.copies(group)
     reached = [node for node in internal if node in members.reaches]
     read = frozenset(node for node in reached if node in windowed)
     repeated = frozenset(node for node in reached if node.operator.kind == "local" and copies[node] > 1)

@@ -6,36 +6,23 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from math import inf
 from typing import Any
 
 from ....arch import MAX_REGISTERS
 from ....toolchain.occupancy import occupancy
 from ... import types as t
-from ..fusion.benefit import operations_of
-from ..graph import Graph
-from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, has_large_loops, window_of
-from ..lowered import Options
-from ..lowering import checks_of
-from ..operators import Access, Image, Node
-from ..tiling.lane_layout import can_be_shuffled
-from ..tiling.padding import Reads
-from ..tiling.strips import Strips, passes, strips_of
-from ..tiling.teams import WARP, problem_of_block
+from ..groups import Group
+from ..operators import Image, Node
+from ..tiling.teams import WARP
 from .counted import SFU, SHUFFLE, Counts, Work
 from .lane_work import lane_work
+from .members import THREAD, Members, bytes_of, ceil_of, shape_of
+from .tile_work import fills, in_registers
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
 #: Registers of a thread that no pixel needs: addresses, sizes, coordinates.
 _BASE_REGISTERS = 20
-
-#: Further instructions of a thread, of a strip, of a pixel of a tile, of one that is checked, and of a pixel that a
-#: padded tile may get from another place.
-_THREAD, _STRIP, _FILL, _CHECKED_FILL, _PAD = 30.0, 12.0, 1.0, 16.0, 14.0
 
 #: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
 _CHAINS, _AHEAD = 2.6, 0.75
@@ -46,300 +33,15 @@ SECTOR = 32
 LINE = 128
 
 
-@dataclass
-class Members:
-    """Operators that one kernel may compute, and what does not depend on tiles and blocks."""
-
-    graph: Graph
-    nodes: tuple[Node[Any], ...]
-    options: Options
-    #: By (roots, tiled operators, pixels of a thread): what the thread does.
-    _counts: dict[tuple[Any, ...], Counts] = field(default_factory=dict[tuple[Any, ...], Counts], repr=False)
-    #: By tiled operators: how often each operator is computed for a pixel, where pixels share nothing.
-    _copies: dict[frozenset[Node[Any]], dict[Node[Any], int]] = field(
-        default_factory=dict[frozenset[Node[Any]], "dict[Node[Any], int]"], repr=False
-    )
-
-    #: By what `Group.pitches` depends on: the pitches.
-    _pitches: dict[Any, dict[Node[Any], int]] = field(default_factory=dict[Any, "dict[Node[Any], int]"], repr=False)
-    #: By node and tiled operators: the tiles that the node is computed from.
-    _tile_sources: dict[Any, frozenset[Node[Any]]] = field(
-        default_factory=dict[Any, "frozenset[Node[Any]]"], repr=False
-    )
-    #: By tiled operators and pixels of a thread: the most pixels of a strip.
-    _rows: dict[tuple[Any, ...], int] = field(default_factory=dict[tuple[Any, ...], int], repr=False)
-    #: By tiled operators and columns of a lane: why lanes cannot compute the group.
-    _lane_problems: dict[tuple[Any, ...], str] = field(default_factory=dict[tuple[Any, ...], str], repr=False)
-    #: By tiled operators: the tiles by waits and loops, and which tiles are padded.
-    _stages: dict[Any, Any] = field(default_factory=dict[Any, Any], repr=False)
-    _padding: dict[Any, Reads] = field(default_factory=dict[Any, Reads], repr=False)
-
-    @cached_property
-    def group(self) -> Group:
-        """The group without tiles."""
-        return Group(self.graph, self.nodes)
-
-    @cached_property
-    def reaches(self) -> dict[Image[Any], Reach]:
-        return self.group.reaches(self.options)
-
-    @cached_property
-    def problem(self) -> str:
-        """Why no kernel can compute these operators, whatever its tiles. Empty if some kernel may."""
-        everything = replace(self.group, tiled=frozenset(node for node in self.nodes if node in self.reaches))
-        ignored = "the tiles need"
-        return next((each for each in everything.problems(self.options) if not each.startswith(ignored)), "")
-
-    @cached_property
-    def reread(self) -> set[Image[Any]]:
-        """The images that a thread reads again for each pixel."""
-        return {access.image for node in self.nodes if has_large_loops(node) for access in node.accesses}
-
-    @cached_property
-    def unrolled(self) -> float:
-        """The share of the instructions of the operators that are written in the code. It is small if loops are not
-        unrolled."""
-        sizes = [a.extent.size for node in self.nodes if has_large_loops(node) for a in node.accesses]
-        return 1 / max((width * height for width, height in sizes), default=1)
-
-    def with_(self, tiled: frozenset[Node[Any]], shape: Any) -> Group:
-        """The group with these tiles and this shape (`shapes.Shape`)."""
-        return replace(
-            self.group,
-            tiled=tiled,
-            block=shape.block,
-            pixels=shape.pixels,
-            kind=shape.kind,
-            in_registers=shape.in_registers,
-        )
-
-    def is_legal(self, group: Group) -> bool:
-        """Whether one kernel can compute a group of these operators, as `Group.problems` says, and has so little code
-        that its loops are unrolled."""
-        if self.problem or problem_of_block(group.kind, group.block):
-            return False
-        if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
-            return False
-        if group.kind == "lanes":
-            return self.can_be_kept and not self._lane_problem(group)
-        copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
-        is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
-        return is_small and self.shared_bytes(group) <= SHARED_BYTES
-
-    @cached_property
-    def can_be_kept(self) -> bool:
-        """Whether lanes keep all inputs. Otherwise tiles of lanes are not worth it: nothing is loaded ahead."""
-        inside = set(self.nodes)
-        images = (access.image for node in self.nodes for access in node.accesses if access.image not in inside)
-        return all(can_be_shuffled(image.pixel) for image in images)
-
-    def _lane_problem(self, group: Group) -> str:
-        key = group.tiled, group.pixels[0]
-        if key not in self._lane_problems:
-            self._lane_problems[key] = next(iter(group.lane_problems(self.options)), "")
-        return self._lane_problems[key]
-
-    def copies(self, group: Group) -> dict[Node[Any], int]:
-        """By node: how often it is computed for a pixel, as `Group.copies` says."""
-        if group.tiled not in self._copies:
-            self._copies[group.tiled] = group.copies(self.options)
-        return self._copies[group.tiled]
-
-    def rows_of_strip(self, group: Group) -> int:
-        """The most pixels of a tile that a thread computes together, as `Group.rows_of_strip` says."""
-        key = group.tiled, group.pixels
-        if key not in self._rows:
-            self._rows[key] = group.rows_of_strip(self.options)
-        return self._rows[key]
-
-    def stages(self, tiled: frozenset[Node[Any]]) -> list[list[tuple[Node[Any], ...]]]:
-        """The tiles in the order in which they are computed: those between two waits, and of these the ones of equal
-        reach, which one loop computes."""
-        if tiled not in self._stages:
-            stages: list[dict[Reach, list[Node[Any]]]] = [{}]
-            pending: set[Node[Any]] = set()
-            for node in self.nodes:
-                if node not in tiled or node not in self.reaches:
-                    continue
-                if self.sources(node, tiled) & pending:
-                    stages.append({})
-                    pending = set()
-                stages[-1].setdefault(self.reaches[node], []).append(node)
-                pending.add(node)
-            self._stages[tiled] = [[tuple(batch) for batch in stage.values()] for stage in stages if stage]
-        return self._stages[tiled]
-
-    def sources(self, node: Node[Any], tiled: frozenset[Node[Any]]) -> frozenset[Node[Any]]:
-        """The tiles that a pixel of a node is computed from, as `Group.sources` says."""
-        key = node, tiled
-        if key not in self._tile_sources:
-            self._tile_sources[key] = replace(self.group, tiled=tiled).sources(node, self.options)
-        return self._tile_sources[key]
-
-    def pitches(self, group: Group) -> dict[Node[Any], int]:
-        """The pitches of the tiles, as `Group.pitches` says."""
-        key = group.tiled, group.block, group.pixels, group.kind, group.in_registers
-        if key not in self._pitches:
-            tiles = [node for node in self.nodes if node in group.tiled and node in self.reaches]
-            sources = {node: self.sources(node, group.tiled) for node in tiles}
-            most = self.rows_of_strip(group) if tiles else 1
-            self._pitches[key] = group.pitches_of(tiles, self.reaches, sources, most)
-        return self._pitches[key]
-
-    def padding(self, tiled: frozenset[Node[Any]]) -> Reads:
-        """Which tiles are padded in teams at edges."""
-        if tiled not in self._padding:
-            tiles = frozenset(node for node in tiled if node in self.reaches)
-            self._padding[tiled] = Reads(self.nodes, self.options, tiles)
-        return self._padding[tiled]
-
-    def at_edges(self, group: Group) -> float:
-        """The instructions of a thread in a team at an edge of the image, where its pixels share nothing. In hybrid
-        tiles, such a team computes its tile in steps."""
-        padding, found = self.padding(group.tiled), _THREAD
-        steps = -(-group.pixels[0] // max(1, group.pixels[0] - group.in_registers)) if group.kind == "hybrid" else 1
-        for batch in (batch for stage in self.stages(group.tiled) for batch in stage):
-            width, height = group.tile_shape(self.reaches[batch[0]])
-            rounds = -(-width * height // group.team.size)
-            for node in batch:
-                each = self.counts((node,), group.tiled, (1, 1), fill=True, edge=True)
-                pad = _PAD if node in padding.boundaries else 0
-                found += steps * rounds * (each.instructions + _CHECKED_FILL + pad)
-        each = self.counts(group.stored, group.tiled, (1, 1), fill=False, edge=True)
-        return found + group.pixels[0] * group.pixels[1] * (each.instructions + 4 * len(group.stored))
-
-    def edges(self, group: Group) -> float:
-        """The share of the teams that are at an edge of an image."""
-        first, inner, teams = group.stored[0], 1, 1
-        left = right = 0
-        if group.kind == "lanes":
-            left, right = (lanes * group.pixels[0] for lanes in group.lanes.halo(group.pixels[0]))
-            if int(first.width) % group.pixels[0]:
-                return 1.0
-        for axis, (tile, size) in enumerate(zip(group.tile, first.size, strict=True)):
-            before = max(reach.left if axis == 0 else reach.up for reach in self.reaches.values())
-            after = max(reach.right if axis == 0 else reach.down for reach in self.reaches.values())
-            before, after = (max(left, before), max(right, after)) if axis == 0 else (before, after)
-            count = _ceil(size, tile)
-            teams *= count
-            low, high = _ceil(before, tile), (int(size) - after - tile) // tile
-            inner *= max(0, high - low + 1) if before or after else count
-        return 1 - inner / teams
-
-    @cached_property
-    def read_by_windows(self) -> frozenset[Node[Any]]:
-        """The operators of which another one reads several pixels around its own pixel."""
-        return frozenset(
-            access.image
-            for reader in self.nodes
-            for access in reader.accesses
-            if isinstance(access.image, Node)
-            and access.image in self.nodes
-            and access.extent.size != (1, 1)
-            and self._window(access, reader) is not None
-        )
-
-    @cached_property
-    def repeated(self) -> frozenset[Node[Any]]:
-        """The operators with windows of which several pixels are needed for one pixel of a result."""
-        copies = self.copies(self.group)
-        return frozenset(
-            node
-            for node in self.nodes
-            if node.operator.kind == "local" and copies[node] > 1 and node in self.reaches and len(self.nodes) > 1
-        )
-
-    def shared_bytes(self, group: Group) -> int:
-        pitches = self.pitches(group)
-        sizes = (pitch * group.tile_shape(self.reaches[n])[1] * t.size_of(n.pixel) for n, pitch in pitches.items())
-        return group.team.teams * sum(sizes)
-
-    def counts(
-        self,
-        roots: tuple[Node[Any], ...],
-        tiled: frozenset[Node[Any]],
-        pixels: tuple[int, int],
-        *,
-        fill: bool,
-        edge: bool = False,
-    ) -> Counts:
-        """What a thread does for ``pixels`` neighbouring pixels of each root. ``fill``: the roots are computed for
-        their tiles, and not read from these. ``edge``: in a team at an edge."""
-        key = roots, tiled, pixels, fill, edge
-        if key not in self._counts:
-            self._counts[key] = self._count(roots, tiled, pixels, fill, edge)
-        return self._counts[key]
-
-    def _count(
-        self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool, edge: bool
-    ) -> Counts:
-        inside: set[Image[Any]] = {*self.nodes}
-        computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
-        padding = self.padding(tiled)
-        #: By image: how far it is needed around the pixels; how often far accesses, and all accesses below these, read
-        #: it, which share nothing and read no tiles; and how often accesses at edges read it at an exchanged index.
-        near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
-        #: By image: the reads of all windows around these pixels. Equal ones count once, so they are at most as many as
-        #: the pixels within reach.
-        wanted: dict[Image[Any], float] = {}
-        far: dict[Image[Any], float] = {}
-        moved: dict[Image[Any], float] = {}
-        #: Images that are read with checks.
-        checked: set[Image[Any]] = set()
-        alu = sfu = loads = reads = checks = 0.0
-        for node in reversed(self.nodes):
-            together = _positions(near[node], pixels) if node in near and node in computed else 0
-            apart, distant = moved.get(node, 0.0), far.get(node, 0.0)
-            count = together + apart + distant
-            if not count:
-                continue
-            operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / SFU
-            for access in node.accesses:
-                image, window, (width, height) = access.image, self._window(access, node), access.extent.size
-                is_window = access.param.is_window
-                taps = min(width * height, max(1, operations.reads_of(access.param.name))) if is_window else 1
-                is_checked = edge and any(checks_of(access, node, self.options))
-                is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
-                # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
-                below = distant if window is not None else count
-                single = 0.0 if window is None else apart + together if is_exchanged else apart
-                if image not in inside:
-                    loads += taps * (below + single)
-                else:
-                    far[image] = far.get(image, 0.0) + taps * below
-                    if image in computed:
-                        moved[image] = moved.get(image, 0.0) + taps * single
-                    else:
-                        reads += taps * single
-                checks += taps * (below + single) if is_checked else 0
-                if together and window is not None and not is_exchanged:
-                    if has_large_loops(node) and image not in computed:
-                        # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
-                        loads += together * taps if image not in inside else 0
-                        reads += together * taps if image in inside else 0
-                    reach = near[node].around(window)
-                    near[image] = near[image].with_(reach) if image in near else reach
-                    wanted[image] = wanted.get(image, 0.0) + together * taps
-                    checked |= {image} if is_checked and image not in inside else set()
-        for image, reach in near.items():
-            if image in self.reread or image in computed:
-                continue
-            count = min(_positions(reach, pixels), wanted.get(image, inf))
-            loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
-            checks += count if image in checked else 0
-        return Counts(alu, sfu, loads, reads, checks)
-
-    def _window(self, access: Access, node: Node[Any]) -> Reach | None:
-        return window_of(access, node, self.options)
-
-
-def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
-    return (pixels[0] + reach.left + reach.right) * (pixels[1] + reach.up + reach.down)
-
-
 def work_of(members: Members, group: Group, sm: int = 90) -> Work:
-    """The work of a legal group of ``members``."""
+    """The work of a legal group of ``members``. Regions of a group count for nothing."""
+    key = shape_of(group), sm
+    if key not in members.works:
+        members.works[key] = _work_of(members, group, sm)
+    return members.works[key]
+
+
+def _work_of(members: Members, group: Group, sm: int) -> Work:
     if any(node.operator.kind == "global" for node in group.nodes):
         return _of_global(group)
     if group.kind == "lanes":
@@ -349,7 +51,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     columns = across - group.in_registers
     own = across * tall
     tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
-    made = _fills(members, group, columns)
+    made = fills(members, group, columns)
     total, code, shuffles, rounds = made.total, made.code, 0.0, made.rounds + 1
     #: Live registers: pixels that a thread needs at a time.
     live = 0.0
@@ -359,7 +61,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         code += each.instructions * columns * members.unrolled
         live = (each.loads + each.reads) / max(1, tall) * members.unrolled
     if group.kind == "hybrid":
-        added, shuffles, live = _in_registers(members, group, tiles)
+        added, shuffles, live = in_registers(members, group, tiles)
         total += added
         code += added.instructions * members.unrolled + SHUFFLE * shuffles
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
@@ -367,16 +69,14 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
     threads = group.block[0] * group.block[1]
     found = occupancy(sm, threads, round(registers), shared)
     resident = found.blocks if found is not None else 1
-    blocks = _ceil(first.width, group.tile[0] * team.count[0]) * _ceil(first.height, group.tile[1] * team.count[1])
+    blocks = ceil_of(first.width, group.tile[0] * team.count[0]) * ceil_of(first.height, group.tile[1] * team.count[1])
     stores = own * len(group.stored)
-    instructions = total.instructions + SHUFFLE * shuffles + made.instructions + _THREAD + 2 * stores
+    instructions = total.instructions + SHUFFLE * shuffles + made.instructions + THREAD + 2 * stores
     edges = members.edges(group)
     at_edges = max(instructions, members.at_edges(group)) if edges else instructions
-    inputs = _inputs(group)
-    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
     return Work(
         pixels=float(int(first.width) * int(first.height)),
-        moved=_bytes(group.stored) + _bytes(inputs),
+        moved=members.moved,
         blocks=blocks,
         threads=threads,
         alu=total.alu / own,
@@ -386,7 +86,7 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         shuffles=shuffles / own,
         filled=made.filled / own,
         waits=made.waits / own,
-        transactions=total.loads / own * size / SECTOR,
+        transactions=total.loads / own * members.input_bytes / SECTOR,
         overlap=made.overlap,
         shared=shared,
         registers=registers,
@@ -398,7 +98,9 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
         edges=edges,
         accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
         rounds=rounds,
-        footprint=resident * team.teams * sum(_lines(members, group, image) for image in inputs & members.reread),
+        footprint=resident
+        * team.teams
+        * sum(_lines(members, group, image) for image in members.inputs & members.reread),
     )
 
 
@@ -413,13 +115,12 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
     threads, (tile_x, tile_y), (teams_x, teams_y) = group.block[0] * group.block[1], group.tile, group.team.count
     registers = min(float(MAX_REGISTERS), made.registers)
     found = occupancy(sm, threads, round(registers), 0)
-    first, inputs = group.stored[0], _inputs(group)
-    size = sum(t.size_of(image.pixel) for image in inputs) / max(1, len(inputs))
-    instructions = made.instructions + _THREAD
+    first = group.stored[0]
+    instructions = made.instructions + THREAD
     return Work(
         pixels=float(int(first.width) * int(first.height)),
-        moved=_bytes(group.stored) + _bytes(inputs),
-        blocks=_ceil(first.width, tile_x * teams_x) * _ceil(first.height, tile_y * teams_y),
+        moved=members.moved,
+        blocks=ceil_of(first.width, tile_x * teams_x) * ceil_of(first.height, tile_y * teams_y),
         threads=threads,
         alu=made.alu / made.pixels,
         sfu=made.sfu / made.pixels,
@@ -428,7 +129,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         shuffles=made.shuffles / made.pixels,
         filled=0.0,
         waits=0.0,
-        transactions=made.loads * columns / made.pixels * size / SECTOR,
+        transactions=made.loads * columns / made.pixels * members.input_bytes / SECTOR,
         overlap=columns * WARP / tile_x - 1,
         shared=0,
         registers=registers,
@@ -436,7 +137,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
         occupancy=found.share if found is not None else 1.0,
         code=made.code,
         instructions=instructions,
-        at_edges=max(instructions, made.at_edges + _THREAD),
+        at_edges=max(instructions, made.at_edges + THREAD),
         edges=members.edges(group),
         accesses=made.accesses,
         rounds=made.rounds,
@@ -448,7 +149,7 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
 
 def _of_global(group: Group) -> Work:
     """The work of a global operator: the bytes of the images that it reads."""
-    moved = _bytes({access.image for node in group.nodes for access in node.accesses})
+    moved = bytes_of({access.image for node in group.nodes for access in node.accesses})
     counts = dict.fromkeys(("alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "transactions"), 0.0)
     more = ("code", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
     rest = dict.fromkeys(more, 0.0)
@@ -458,65 +159,6 @@ def _of_global(group: Group) -> Work:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Fills:
-    """What a thread of an inner team does for tiles in shared memory, on the average: ``total`` without what strips
-    take besides, which are ``instructions``; ``filled`` pixels; ``waits``; ``rounds`` of strips, one after the other.
-    ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too.
-    ``passes``: further passes through shared memory, because of conflicts of banks."""
-
-    total: Counts
-    instructions: float
-    filled: float
-    waits: float
-    rounds: float
-    code: float
-    overlap: float
-    passes: float
-
-
-def _fills(members: Members, group: Group, columns: int) -> _Fills:
-    team, tall = group.team, group.pixels[1]
-    total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
-    area = useful = passed = 0.0
-    for stage in members.stages(group.tiled):
-        waits += 1
-        for batch in stage:
-            reach = members.reaches[batch[0]]
-            width = team.threads[0] * columns + reach.left + reach.right
-            height = team.threads[1] * tall + reach.up + reach.down
-            whole = width + WARP * group.in_registers if group.kind == "hybrid" else width
-            area += whole * height * len(batch)
-            useful += group.tile[0] * group.tile[1] * len(batch)
-            if not width:
-                continue
-            strips: Strips = strips_of(width, height, team.size, members.rows_of_strip(group))
-            each = members.counts(batch, group.tiled, (1, strips.rows), fill=True)
-            # How many strips a thread computes, on the average.
-            count = width * strips.count / team.size
-            total += each.times(count)
-            filled += count * strips.rows * len(batch)
-            instructions += count * (_STRIP + _FILL * strips.rows * len(batch))
-            rounds += strips.rounds
-            passed += count * _more_passes(members, group, batch, strips, width)
-            code += each.instructions * members.unrolled
-    overlap = area / useful - 1 if useful else 0.0
-    return _Fills(total, instructions, filled, waits, rounds, code, overlap, passed)
-
-
-def _more_passes(members: Members, group: Group, batch: Sequence[Node[Any]], strips: Strips, width: int) -> float:
-    """The further passes through shared memory that the accesses of a strip take because of conflicts of banks."""
-    pitches, found = members.pitches(group), 0.0
-    for node in batch:
-        found += strips.rows * (passes(width, strips.count, strips.rows, pitches[node]) - 1)
-        for source in members.sources(node, group.tiled):
-            own, other = members.reaches[node], members.reaches[source]
-            columns = 1 + other.left - own.left + other.right - own.right
-            rows = strips.rows + other.up - own.up + other.down - own.down
-            found += rows * columns * (passes(width, strips.count, strips.rows, pitches[source]) - 1)
-    return found
-
-
 def _lines(members: Members, group: Group, image: Image[Any]) -> float:
     """The bytes of an input that a team reads, in whole lines of the L1 cache."""
     if image not in members.reaches:
@@ -524,37 +166,7 @@ def _lines(members: Members, group: Group, image: Image[Any]) -> float:
     reach, (width, height) = members.reaches[image], group.tile
     size = t.size_of(image.pixel)
     if width * size % LINE == 0:
-        lines = width * size / LINE + _ceil(reach.left * size, LINE) + _ceil(reach.right * size, LINE)
+        lines = width * size / LINE + ceil_of(reach.left * size, LINE) + ceil_of(reach.right * size, LINE)
     else:
         lines = 1 + ((width + reach.left + reach.right) * size - 1) / LINE
     return lines * LINE * (height + reach.up + reach.down)
-
-
-def _in_registers(members: Members, group: Group, tiles: list[Node[Any]]) -> tuple[Counts, float, float]:
-    """What a thread does for the part of tiles in registers, how often it shuffles, and how many pixels it keeps."""
-    tall = group.pixels[1]
-    total, shuffles, live = Counts(), 0.0, 0.0
-    for node in tiles:
-        reach = members.reaches[node]
-        rows = tall + reach.up + reach.down
-        each = members.counts((node,), group.tiled, (1, rows), fill=True).times(group.in_registers)
-        total += Counts(each.alu, each.sfu, each.loads, 0)
-        shuffles += each.reads
-        live += group.in_registers * (1 + reach.up + reach.down)
-    results = tuple(node for node in group.stored if node not in group.tiled)
-    each = members.counts(results, group.tiled, (1, tall), fill=False).times(group.in_registers)
-    total += Counts(each.alu, each.sfu, each.loads, 0)
-    return total, shuffles + each.reads, live + each.reads / tall
-
-
-def _ceil(size: int, by: int) -> int:
-    return -(-int(size) // by)
-
-
-def _bytes(images: Iterable[Image[Any]]) -> float:
-    return float(sum(int(image.width) * int(image.height) * t.size_of(image.pixel) for image in images))
-
-
-def _inputs(group: Group) -> set[Image[Any]]:
-    inside = set(group.nodes)
-    return {access.image for node in group.nodes for access in node.accesses if access.image not in inside}

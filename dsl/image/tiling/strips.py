@@ -49,6 +49,7 @@ class Strips:
     rounds: int
 
 
+@lru_cache(maxsize=4096)
 def strips_of(width: int, height: int, threads: int, most: int = MOST_ROWS_OF_STRIP) -> Strips:
     """The strips of a tile that take the fewest instructions of a thread, with at most ``most`` pixels.
 

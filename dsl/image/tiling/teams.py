@@ -10,6 +10,7 @@ Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §4 (the equations of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 __all__ = ["KINDS", "WARP", "Kind", "Team", "problem_of_block", "team_of"]
@@ -76,6 +77,7 @@ def problem_of_block(kind: Kind, block: tuple[int, int]) -> str:
     return f"tiles of warps need blocks that consist of rectangles of {WARP} threads, not {x} x {y}"
 
 
+@lru_cache(maxsize=256)
 def team_of(kind: Kind, block: tuple[int, int]) -> Team:
     """The teams of a block. The block must have no problem."""
     if kind == "block":
