@@ -7,7 +7,8 @@ kernel races by itself if ``x`` and ``y`` are different buffers, which the host 
 
 Host variables, including parameters, are assigned constants and each other before, between and after the launches that
 use them: in branches and loops, by tuple assignments, augmented assignments, ``for`` and ``read``. So a name that one
-assignment in the text sets to a constant often has another value at a launch.
+assignment in the text sets to a constant often has another value at a launch. Programs return early, their loops have
+``else``, and handles get new memory, also for a while, with the old memory under another name.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ class _Writer:
         if form < 0.55 and self.launches < 8:
             return [indent + self.launch()]
         if form < 0.66 or level > 2:
-            return [indent + self.simple()]
+            return [indent + self.simple()] if self.rng.random() < 0.92 else self.rare(depth)
         if form < 0.75:
             return self.definition(depth)
         if form < 0.8 and in_loop:
@@ -225,7 +226,10 @@ class _Writer:
         number = self.loops  # a nested loop has another counter
         inner = self.block(depth + 1, level + 1, in_loop=True)
         if self.rng.random() < 0.6:
-            return [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
+            lines = [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
+            if self.rng.random() < 0.2:
+                lines += [f"{indent}else:", *self.block(depth + 1, level + 1, in_loop=in_loop)]
+            return lines
         counter = f"w{number}"
         if self.rng.random() < 0.5:  # the loop runs at least once, so that launches may be hoisted out of it
             end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
@@ -247,6 +251,25 @@ class _Writer:
                 "m = m",
             ]
         )
+
+    def rare(self, depth: int) -> list[str]:
+        """An early return, or another place in memory for a handle: for the rest of the program, or for a while."""
+        indent = "    " * depth
+        one, two = self.rng.sample(BUFFERS, 2)
+        form = self.rng.random()
+        if form < 0.3:
+            test = self.rng.choice(["v % 5 == 3", "k > 6", "g == 4", "n > 126"])
+            return [f"{indent}if {test}:", f"{indent}    copy(data[0:{SIZE}], {one})", f"{indent}    return"]
+        if form < 0.5:
+            return [f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, {two})"]
+        if form < 0.7:
+            return [
+                f"{indent}u = {one} if {self.rng.choice(['v % 2 == 0', 'k > 2'])} else {two}",
+                f"{indent}fill(u, 2)",
+            ]
+        inner = [indent + self.launch() for _ in range(self.rng.randint(1, 3))]
+        lines = [f"{indent}t = {one}", f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, t)", *inner]
+        return [*lines, f"{indent}copy(t, {one})", f"{indent}free({one})", f"{indent}{one} = t"]
 
     def definition(self, depth: int) -> list[str]:
         """Assignments to variables that launches use, in a branch or a loop or in neither."""
