@@ -169,8 +169,10 @@ SIZE = 128
 
 
 class _Writer:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, rare: random.Random) -> None:
+        """``rare`` decides about rare statements, so that programs without them do not depend on it."""
         self.rng = rng
+        self.other = rare
         self.kernels: dict[str, str] = {}
         self.wide: set[str] = set()
         self.rows: set[str] = set()
@@ -204,11 +206,13 @@ class _Writer:
 
     def statement(self, depth: int, level: int, in_loop: bool) -> list[str]:
         indent = "    " * depth
+        if self.other.random() < 0.04:
+            return self.rare(depth)
         form = self.rng.random()
         if form < 0.55 and self.launches < 8:
             return [indent + self.launch()]
         if form < 0.66 or level > 2:
-            return [indent + self.simple()] if self.rng.random() < 0.92 else self.rare(depth)
+            return [indent + self.simple()]
         if form < 0.75:
             return self.definition(depth)
         if form < 0.8 and in_loop:
@@ -226,10 +230,7 @@ class _Writer:
         number = self.loops  # a nested loop has another counter
         inner = self.block(depth + 1, level + 1, in_loop=True)
         if self.rng.random() < 0.6:
-            lines = [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
-            if self.rng.random() < 0.2:
-                lines += [f"{indent}else:", *self.block(depth + 1, level + 1, in_loop=in_loop)]
-            return lines
+            return [f"{indent}for i{number} in range({self.rng.choice(['2', 'k % 3', 'v % 3'])}):", *inner]
         counter = f"w{number}"
         if self.rng.random() < 0.5:  # the loop runs at least once, so that launches may be hoisted out of it
             end = [f"{indent}    {counter} += 1", f"{indent}    if {counter} > k % 3:", f"{indent}        break"]
@@ -253,21 +254,23 @@ class _Writer:
         )
 
     def rare(self, depth: int) -> list[str]:
-        """An early return, or another place in memory for a handle: for the rest of the program, or for a while."""
-        indent = "    " * depth
-        one, two = self.rng.sample(BUFFERS, 2)
-        form = self.rng.random()
-        if form < 0.3:
-            test = self.rng.choice(["v % 5 == 3", "k > 6", "g == 4", "n > 126"])
+        """An early return, a loop with ``else``, or another place in memory for a handle: for the rest of the program,
+        or for a while."""
+        indent, rng = "    " * depth, self.other
+        one, two = rng.sample(BUFFERS, 2)
+        form = rng.random()
+        if form < 0.25:
+            test = rng.choice(["v % 5 == 3", "k > 6", "g == 4", "n > 126"])
             return [f"{indent}if {test}:", f"{indent}    copy(data[0:{SIZE}], {one})", f"{indent}    return"]
-        if form < 0.5:
+        if form < 0.4:
             return [f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, {two})"]
-        if form < 0.7:
-            return [
-                f"{indent}u = {one} if {self.rng.choice(['v % 2 == 0', 'k > 2'])} else {two}",
-                f"{indent}fill(u, 2)",
-            ]
-        inner = [indent + self.launch() for _ in range(self.rng.randint(1, 3))]
+        if form < 0.55:
+            return [f"{indent}u = {one} if {rng.choice(['v % 2 == 0', 'k > 2'])} else {two}", f"{indent}fill(u, 2)"]
+        if form < 0.75:
+            lines = [f"{indent}for e{depth} in range({rng.choice(['0', '2', 'k % 3'])}):"]
+            lines += [f"{indent}    {self.launch()}", f"{indent}    if v % 3 == 1:", f"{indent}        break"]
+            return [*lines, f"{indent}else:", f"{indent}    {self.launch()}"]
+        inner = [indent + self.launch() for _ in range(rng.randint(1, 3))]
         lines = [f"{indent}t = {one}", f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, t)", *inner]
         return [*lines, f"{indent}copy(t, {one})", f"{indent}free({one})", f"{indent}{one} = t"]
 
@@ -352,7 +355,7 @@ class _Writer:
 
 def random_launches(seed: int) -> RandomLaunches:
     """The program of a seed."""
-    writer = _Writer(random.Random(seed))
+    writer = _Writer(random.Random(seed), random.Random(f"rare:{seed}"))
     text = writer.text()
     constants = {"SIZE": SIZE, "BLOCKS": 3}
     kernels = {name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}
