@@ -115,7 +115,7 @@ class Pointees:
         return self._named[key]
 
     def of_register(self, instr: Instr, reg: Reg) -> Objects:
-        """The objects from which the value of ``reg`` that ``instr`` reads is derived; ``None`` if that is unknown."""
+        """The objects from which what ``instr`` reads from ``reg`` is derived; ``None`` if that is unknown."""
         try:
             value = self.ssa.read(instr, reg)
         except KeyError:

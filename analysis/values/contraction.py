@@ -254,8 +254,10 @@ class _Classes:
             unsure = [product for product in products if kinds[product] != "rounded"]
             if each in incoming:
                 kinds.update((product, "open") for product in unsure)
-            elif len(unsure) > 1:
-                kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
+            elif unsure:
+                if len(unsure) > 1:
+                    kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
+                # Also of equal products of which one is rounded, none is contracted.
                 same = [product for group in equal if len(products & set(group)) > 1 for product in group]
                 kinds.update((product, "open") for product in unsure if product in same)
         found = {

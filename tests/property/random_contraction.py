@@ -151,6 +151,8 @@ class _Writer:
         result = self.new()
         self.lines.append(f"{self.rng.choice(('add', 'sub'))}.f32 {result}, {products[0]}, {products[1]};")
         self.lines.append(f"st.global.f32 [%o+{_RESULTS + 4 * self.constant}], {result};")
+        if self.rng.random() < 0.3:  # one of the products is rounded
+            self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {self.rng.choice(products)};")
 
     def _product(self, address: str = "", number: int = 0) -> str:
         """A product of an input, or of a value that is loaded from ``address``, and of a constant: a new one if

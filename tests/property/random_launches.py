@@ -7,7 +7,8 @@ kernel races by itself if ``x`` and ``y`` are different buffers, which the host 
 
 Host variables, including parameters, are assigned constants and each other before, between and after the launches that
 use them: in branches and loops, by tuple assignments, augmented assignments, ``for`` and ``read``. So a name that one
-assignment in the text sets to a constant often has another value at a launch.
+assignment in the text sets to a constant often has another value at a launch. Programs return early, their loops have
+``else``, and handles get new memory, also for a while, with the old memory under another name.
 """
 
 from __future__ import annotations
@@ -168,8 +169,10 @@ SIZE = 128
 
 
 class _Writer:
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, rare: random.Random) -> None:
+        """``rare`` decides about rare statements, so that programs without them do not depend on it."""
         self.rng = rng
+        self.other = rare
         self.kernels: dict[str, str] = {}
         self.wide: set[str] = set()
         self.rows: set[str] = set()
@@ -203,6 +206,8 @@ class _Writer:
 
     def statement(self, depth: int, level: int, in_loop: bool) -> list[str]:
         indent = "    " * depth
+        if self.other.random() < 0.04:
+            return self.rare(depth)
         form = self.rng.random()
         if form < 0.55 and self.launches < 8:
             return [indent + self.launch()]
@@ -247,6 +252,27 @@ class _Writer:
                 "m = m",
             ]
         )
+
+    def rare(self, depth: int) -> list[str]:
+        """An early return, a loop with ``else``, or another place in memory for a handle: for the rest of the program,
+        or for a while."""
+        indent, rng = "    " * depth, self.other
+        one, two = rng.sample(BUFFERS, 2)
+        form = rng.random()
+        if form < 0.25:
+            test = rng.choice(["v % 5 == 3", "k > 6", "g == 4", "n > 126"])
+            return [f"{indent}if {test}:", f"{indent}    copy(data[0:{SIZE}], {one})", f"{indent}    return"]
+        if form < 0.4:
+            return [f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, {two})"]
+        if form < 0.55:
+            return [f"{indent}u = {one} if {rng.choice(['v % 2 == 0', 'k > 2'])} else {two}", f"{indent}fill(u, 2)"]
+        if form < 0.75:
+            lines = [f"{indent}for e{depth} in range({rng.choice(['0', '2', 'k % 3'])}):"]
+            lines += [f"{indent}    {self.launch()}", f"{indent}    if v % 3 == 1:", f"{indent}        break"]
+            return [*lines, f"{indent}else:", f"{indent}    {self.launch()}"]
+        inner = [indent + self.launch() for _ in range(rng.randint(1, 3))]
+        lines = [f"{indent}t = {one}", f"{indent}{one} = allocate(i32, {SIZE})", f"{indent}copy({one}, t)", *inner]
+        return [*lines, f"{indent}copy(t, {one})", f"{indent}free({one})", f"{indent}{one} = t"]
 
     def definition(self, depth: int) -> list[str]:
         """Assignments to variables that launches use, in a branch or a loop or in neither."""
@@ -329,7 +355,7 @@ class _Writer:
 
 def random_launches(seed: int) -> RandomLaunches:
     """The program of a seed."""
-    writer = _Writer(random.Random(seed))
+    writer = _Writer(random.Random(seed), random.Random(f"rare:{seed}"))
     text = writer.text()
     constants = {"SIZE": SIZE, "BLOCKS": 3}
     kernels = {name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}

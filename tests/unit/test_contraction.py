@@ -68,6 +68,11 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
     "equal products": (MUL + "mul.TYPE %q, %a, %b; add.TYPE %s, %q, %c; " + S + P, "rounded", 1),
     "a pair": (MUL + "mul.TYPE %q, %c, %d; add.TYPE %s, %p, %q; " + S, "paired", 1),
     "a pair of equal products": (MUL + "mul.TYPE %q, %b, %a; add.TYPE %s, %p, %q; " + S, "open", 0),
+    "a pair of equal products, one of which is stored": (
+        MUL + "mul.TYPE %q, %b, %a; add.TYPE %s, %p, %q; st.global.TYPE [%o+16], %q; " + S,
+        "open",
+        0,
+    ),
     "a pair, one of which is stored": (
         MUL + "mul.TYPE %q, %c, %d; add.TYPE %s, %p, %q; st.global.TYPE [%o+16], %q; " + S,
         "contracted",
@@ -181,13 +186,14 @@ def test_a_merged_product_would_be_rounded() -> None:
 @pytest.mark.parametrize(
     "addresses", ["add.u64 %y, %x, 16; add.u64 %z, %x, 16; ", "add.u64 %y, %x, %o; add.u64 %z, %o, %x; "]
 )
-def test_products_do_not_become_equal(addresses: str) -> None:
+@pytest.mark.parametrize("store", ["", "st.global.f32 [%o+16], %p; ", "st.global.f32 [%o+16], %q; "])
+def test_products_do_not_become_equal(addresses: str, store: str) -> None:
     """ptxas contracts one of two products with their sum. If the loads of their factors were merged, it would compute
-    one product, and contract none."""
+    one product, and contract none. That holds also if one of the products is stored, and so is rounded."""
     loads = "ld.global.f32 %a, [%y]; ld.global.f32 %b, [%y+4]; ld.global.f32 %c, [%z+4]; ld.global.f32 %d, [%z]; "
     products = "mul.f32 %p, %a, %c; mul.f32 %q, %b, %d; add.f32 %s, %p, %q; "
     for passes in ("cse", "O3"):
-        parsed = parse(module(addresses + loads + products + S, declarations=".reg .u64 %y, %z;"))
+        parsed = parse(module(addresses + loads + products + store + S, declarations=".reg .u64 %y, %z;"))
         run_passes(parsed, passes, Remarks(parsed))
         assert "mul.f32 %p, %a, %c;" in print_module(parsed)
         assert "mul.f32 %q, %b, %d;" in print_module(parsed)
