@@ -1657,6 +1657,8 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
     for (uint32_t i = 0; i < kernel->read_count; i++) {
         uint32_t size = kernel->parameters[kernel->read[i]].size;
         const void *argument = facts->arguments[kernel->read[i]];
+        if (size == 0)
+            continue;
         *at = 0;
         if (size == sizeof *at) {
             memcpy(at, argument, sizeof *at);
@@ -1664,7 +1666,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
         } else if (size == 4) {
             memcpy(at, argument, 4);
         } else {
-            at[(size + 7) / 8 - (size != 0)] = 0;
+            at[(size + 7) / 8 - 1] = 0;
             memcpy(at, argument, size);
         }
         at += (size + 7) / 8;
