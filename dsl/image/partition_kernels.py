@@ -108,7 +108,7 @@ def compile_kernels(wanted: Iterable[SameKernel]) -> dict[SameKernel, Compiled]:
     result = {same: kernel or made[same] for same, kernel in found.items()}
     _kept.update(result)
     for same in list(_kept)[:-_KEPT]:
-        del _kept[same]
+        _kept.pop(same, None)
     return result
 
 
