@@ -84,7 +84,8 @@ class Figures:
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
     which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
     the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on. ``sm``
-    is the architecture, 90 for sm_90a.
+    is the architecture, 90 for sm_90a. ``requests`` are the weights of the instructions that the load/store unit
+    executes.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -103,11 +104,18 @@ class Figures:
     cached: float | None = None
     looped: float | None = None
     quickest: float | None = None
+    requests: float = 0.0
+
+    def work(self, warps: float) -> float:
+        """The cycles for which a warp needs its scheduler or the load/store unit, if the scheduler has ``warps`` warps.
+        The unit takes one instruction in a cycle (docs/experiments/gate.md). The schedulers of a multiprocessor share
+        it; but if each has one warp at most, that may be the only one."""
+        return max(self.weight, (SCHEDULERS if warps > 1 else 1) * self.requests)
 
     def cycles_among(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
-        issue slots of a warp, and the latencies of a warp divided by the number of warps."""
-        return max(self.weight, self.cycles / warps)
+        work of a warp, and the latencies of a warp divided by the number of warps."""
+        return max(self.work(warps), self.cycles / warps)
 
     def waits(self, warps: float, reserve: float) -> bool:
         """Whether the latencies of a warp are at least ``reserve`` times the work of the ``warps`` warps of its
@@ -250,7 +258,7 @@ def _is_faster(before: Figures, after: Figures, warps: int) -> bool:
     """Whether ``after`` is faster if a scheduler has so many warps of a launch."""
     if warps * SCHEDULERS > after.warps < before.warps:
         return False  # fewer warps are resident than before
-    waits = before.waits(warps, RESERVE_TO_HOIST)
+    waits = before.cycles >= RESERVE_TO_HOIST * warps * before.work(warps)
     return waits and before.cycles_among(warps) > (1 + LEAST_PREFERENCE * before.strictness) * after.cycles_among(warps)
 
 

@@ -81,16 +81,19 @@ class Launch:
 def warps_per_scheduler(
     grid: tuple[int, int, int], block: tuple[int, int, int], multiprocessors: int, resident_blocks: int
 ) -> int:
-    """How many warps of a launch a scheduler has at a time, rounded up.
+    """How many warps of a launch a scheduler has at a time, rounded up. The blocks are distributed evenly, and a block
+    is on one multiprocessor.
 
     ``resident_blocks``: the blocks that one multiprocessor holds at a time, by the occupancy of the kernel.
 
     >>> warps_per_scheduler((132, 1, 1), (256, 1, 1), multiprocessors=132, resident_blocks=8)
     2
+    >>> warps_per_scheduler((1, 1, 1), (1024, 1, 1), multiprocessors=132, resident_blocks=2)
+    8
     """
     warps = -(-math.prod(block) // 32)
-    everywhere = -(-warps * math.prod(grid) // (_SCHEDULERS * multiprocessors))
-    return min(everywhere, -(-warps * resident_blocks // _SCHEDULERS))
+    blocks = min(-(-math.prod(grid) // multiprocessors), resident_blocks)
+    return -(-warps * blocks // _SCHEDULERS)
 
 
 def value_in(launch: Launch, symbol: Symbol) -> int:

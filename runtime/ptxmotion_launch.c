@@ -1039,12 +1039,11 @@ static wide warps_per_scheduler(struct facts *facts)
     const struct shape *shape = shape_of(facts->kernel, original, threads, config->shared, &buffer);
     facts->warps = -1;
     if (shape->blocks > 0 && shape->multiprocessors > 0) {
-        wide warps = (threads + 31) / 32, schedulers = 4;
-        wide all = warps * config->grid[0] * config->grid[1] * config->grid[2];
-        wide fit = (warps * shape->blocks + schedulers - 1) / schedulers;
-        schedulers *= shape->multiprocessors;
-        wide have = (all + schedulers - 1) / schedulers;
-        facts->warps = have < fit ? have : fit;
+        /* The blocks are distributed evenly, and a block is on one multiprocessor. */
+        wide warps = (threads + 31) / 32, schedulers = 4, multiprocessors = shape->multiprocessors;
+        wide blocks = (wide)config->grid[0] * config->grid[1] * config->grid[2];
+        wide have = (blocks + multiprocessors - 1) / multiprocessors;
+        facts->warps = (warps * (have < shape->blocks ? have : shape->blocks) + schedulers - 1) / schedulers;
     }
     return facts->warps;
 }

@@ -49,6 +49,12 @@ _RESERVED_SHARED = 1024
 
 OLDEST_SM = 75
 
+#: The classes of instructions that the load/store unit executes.
+_REQUESTS = (
+    *("load_global", "store_global", "load_shared", "store_shared", "load_local", "store_local"),
+    *("load_generic", "store_generic", "atomic"),
+)
+
 
 class CubinError(ValueError):
     """The bytes are not a cubin that this module can read."""
@@ -101,6 +107,15 @@ class KernelCode:
     def weighted_instructions(self) -> int:
         """Machine instructions, each weighted by `cost.loop_weight`."""
         return sum(sum(kinds.values()) * int(loop_weight(depth)) for depth, kinds in enumerate(self.by_depth))
+
+    @property
+    def weighted_requests(self) -> int:
+        """Those of them that the load/store unit executes."""
+        return sum(
+            kinds.get(kind, 0) * int(loop_weight(depth))
+            for depth, kinds in enumerate(self.by_depth)
+            for kind in _REQUESTS
+        )
 
     @property
     def by_kind(self) -> dict[str, int]:

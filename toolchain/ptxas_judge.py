@@ -197,6 +197,7 @@ def figures_of(code: KernelCode) -> Figures:
         cached=code.cached,
         looped=code.looped,
         quickest=code.quickest,
+        requests=float(code.weighted_requests),
         sm=code.sm,
     )
 

@@ -325,6 +325,14 @@ def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
     assert preferred_warps(quick, slow)
 
 
+def test_the_load_store_unit_is_a_part_of_the_work() -> None:
+    """It takes one instruction in a cycle, for four schedulers. As the loads of a table in qrg of HeCBench."""
+    before = Figures("a", 22, 0, 64, 687.0, 25064.0, cached=6584.0, exposed=15000.0)
+    hoisted = Figures("b", 40, 0, 48, 737.0, 6582.0, cached=3928.0, exposed=480.0)
+    assert preferred_warps(before, hoisted) == 2
+    assert preferred_warps(replace(before, requests=256.0), replace(hoisted, requests=287.0)) == 1
+
+
 def test_hoisted_loads_are_preferred_where_latencies_are_longer_than_the_work_of_the_other_warps() -> None:
     before = replace(SAME, warps=64, weight=100.0, cycles=2000.0)
     hoisted = replace(before, code="b", weight=105.0, cycles=1000.0)
