@@ -36,7 +36,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
 5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted, nor is the
-   sum of two products of the same operands, in either order. Two loads of one address may become the same operand.
+   sum of two products of the same operands, in either order, also if one of them is stored and so is rounded. Two loads
+   of one address may become the same operand. A constant is the same in every spelling, and in a register.
 6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
    that is summed, the second is contracted.
 7. A store and a load of global or shared memory round. Local memory that ptxas promotes to registers does not, nor do
