@@ -36,7 +36,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
 5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted, nor is the
-   sum of two products of the same operands, in either order. Two loads of one address may become the same operand.
+   sum of two products of the same operands, in either order, also if one of them is stored and so is rounded. Two loads
+   of one address may become the same operand. A constant is the same in every spelling, and in a register.
 6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
    that is summed, the second is contracted.
 7. A store and a load of global or shared memory round. Local memory that ptxas promotes to registers does not, nor do
@@ -63,8 +64,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...ptx import TYPES, Form, Imm, Instr, Kernel, Mem, Operand, Reg, Special, Sym
+from ...ptx import TYPES, Form, Imm, Instr, Kernel, Mem, Operand, Reg, ScalarType, Special, Sym
 from ...ptx.operations import COPIES, Operation
+from ...ptx.types import is_integer_literal, literal_bits, literal_value
 from ..effects import is_call_parameter, may_remove, memory_space
 
 if TYPE_CHECKING:
@@ -368,7 +370,19 @@ def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Itera
             value = ssa.read(product, operand)
             yield number_of.get(value, value)
         else:
-            yield operand.text
+            yield _literal(operand, product.form.type)
+
+
+def _literal(operand: Operand, scalar: ScalarType | None) -> object:
+    """What is equal for all spellings of a literal, in an instruction or in a register."""
+    if not isinstance(operand, Imm) or scalar is None:
+        return operand.text
+    if is_integer_literal(operand.text) and not scalar.is_float:
+        return "literal", int(literal_value(operand.text)) % (1 << scalar.bits)
+    try:
+        return "literal", literal_bits(operand.text, scalar)
+    except ValueError:
+        return operand.text
 
 
 def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
@@ -382,9 +396,14 @@ def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
         numbers = [number_of.get(value, value) for value in read]
         key = (instr.form.text, *numbers, *map(_constant, instr.operands[instr.form.dst_count :]))
         is_copy = instr.form.operation in COPIES and all(type(operand) is Reg for operand in instr.operands)
+        is_literal = instr.form.operation is Operation.COPY and type(instr.operands[-1]) is Imm
         for place, reg in enumerate(instr.defs()):
             value = ssa.defined(instr, reg)
-            if value not in ssa.old:
+            if value in ssa.old:
+                continue
+            if is_literal:
+                number_of[value] = _literal(instr.operands[-1], instr.form.type)
+            else:
                 number_of[value] = numbers[0] if is_copy else first_of.setdefault((*key, place), value)
     return number_of
 

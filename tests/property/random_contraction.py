@@ -162,8 +162,13 @@ class _Writer:
         if address:
             factor = self.new()
             self.lines.append(f"ld.global.f32 {factor}, {address};")
-        result = self.new()
-        self.lines.append(f"mul.f32 {result}, {factor}, {_literal(self.constant)};")
+        result, constant = self.new(), _literal(self.constant)
+        if self.rng.random() < 0.3:  # the constant in another spelling, or in a register
+            constant = constant.lower()
+            if self.rng.random() < 0.5:
+                self.lines.append(f"mov.{self.rng.choice(['f32', 'b32'])} %other, {constant};")
+                constant = "%other"
+        self.lines.append(f"mul.f32 {result}, {factor}, {constant};")
         self.values.append(result)
         return result
 

@@ -199,6 +199,19 @@ def test_products_do_not_become_equal(addresses: str, store: str) -> None:
         assert "mul.f32 %q, %b, %d;" in print_module(parsed)
 
 
+@pytest.mark.parametrize("factor", ["0f3f808000", "%t", "%u"])
+@pytest.mark.parametrize("store", ["", "st.global.f32 [%o+16], %p; "])
+def test_products_with_a_constant_do_not_become_equal(factor: str, store: str) -> None:
+    """Whether two products are equal does not depend on the spelling of a constant, nor on whether a register has
+    it."""
+    loads = "ld.global.f32 %a, [%x]; ld.global.f32 %b, [%x]; mov.f32 %t, 0f3F808000; mov.b32 %u, 0x3F808000; "
+    products = f"mul.f32 %p, %a, 0f3F808000; mul.f32 %q, {factor}, %b; add.f32 %s, %p, %q; "
+    for passes in ("cse", "O3"):
+        parsed = parse(module(loads + products + store + S, declarations=".reg .f32 %u;"))
+        run_passes(parsed, passes, Remarks(parsed))
+        assert print_module(parsed).count("ld.global.f32") == 2
+
+
 @pytest.mark.parametrize("passes", ["cse", "O3"])
 def test_equal_products_around_nested_loops_stay(passes: str) -> None:
     """ptxas uses the product in the loop for the last store, and contracts the first product with its sum. If one
