@@ -1,7 +1,7 @@
 """Whether the optimizer changes what ptxas contracts: multiply-adds, sums and products before and after.
 
     python docs/experiments/contraction.py [DIR …] [--suites] [--fuse] [--passes O3] [--arch sm_80] [--static]
-        [--kernels] [--shard 0/1] [--jobs 1] [--seconds inf] [--json FILE] [--rows FILE]
+        [--kernels] [--only REGEX] [--shard 0/1] [--jobs 1] [--seconds inf] [--json FILE] [--rows FILE]
 
 Computes the counts of `toolchain/contraction_counts.py` before and after, the number of products and sums that got
 ``.rn``, and the number of kernels that were reverted. It does so for every PTX file below the folders, for every kernel
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections import Counter
@@ -191,7 +192,8 @@ def rows_of(path: Path | None) -> dict[Part, Outcome]:
 def results(args: argparse.Namespace) -> Iterator[Outcome]:
     """The outcome of each part, as soon as it is known. Those that the file of ``--rows`` has come first."""
     index, number = map(int, args.shard.split("/"))
-    chosen, known = list(parts(args))[index::number], rows_of(args.rows)
+    chosen = [part for part in parts(args) if re.search(args.only, part.name)][index::number]
+    known = rows_of(args.rows)
     yield from (known[part] for part in chosen if part in known)
     until = time.monotonic() + args.seconds
     with process_pool(args.jobs) as pool:
@@ -214,6 +216,7 @@ def main() -> int:
     parser.add_argument("--arch", default=None, help="default: the module's target")
     parser.add_argument("--static", action="store_true", help="do not compare machine code")
     parser.add_argument("--kernels", action="store_true", help="list the kernels that differ")
+    parser.add_argument("--only", type=re.compile, default="", metavar="REGEX", help="only parts whose name matches")
     parser.add_argument("--shard", default="0/1", help="the part I of N of the files and programs")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no file or program after so many")

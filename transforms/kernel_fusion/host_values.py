@@ -166,12 +166,23 @@ class Signs:
         self.values = values
         self.may_check = may_check
         self.checks: dict[str, None] = {}
+        #: Polynomials that are positive.
+        self._positive: set[Poly] = set()
+        #: Polynomials of which this is not known → the number of facts (`HostValues.not_negative`) that were tried.
+        self._tried: dict[Poly, int] = {}
 
     def is_positive(self, poly: Poly) -> bool:
         """Whether the polynomial is greater than 0 for all values of its atoms."""
-        if _is_plainly_positive(poly):
+        if poly in self._positive:
             return True
-        return any(_is_plainly_positive(rest) for fact in self.values.not_negative for rest in _less(poly, fact))
+        facts = self.values.not_negative
+        tried = self._tried.get(poly)
+        is_found = tried is None and _is_plainly_positive(poly)
+        if is_found or any(_is_plainly_positive(rest) for fact in facts[tried:] for rest in _less(poly, fact)):
+            self._positive.add(poly)
+            return True
+        self._tried[poly] = len(facts)
+        return False
 
     def ensure_positive(self, polys: list[Poly], *, may_check: bool = True) -> bool:
         """Whether all polynomials are positive: proven, or, if allowed, by checks that are added to ``checks``."""
@@ -199,14 +210,10 @@ def _is_plainly_positive(poly: Poly) -> bool:
     low, _ = interval(poly)
     if low is not None and low > 0:
         return True
-    # Write each quantity as its least value plus a quantity that is not negative.
-    shifted = {
-        atom: variable(Atom("rest", atom.name, 0)) + atom.low
-        for atom in poly.atoms
-        if atom.low is not None and atom.low
-    }
     if any(atom.low is None for atom in poly.atoms):
         return False
+    # Write each quantity as its least value plus a quantity that is not negative.
+    shifted = {atom: variable(Atom("rest", atom.name, 0)) + atom.low for atom in poly.atoms if atom.low}
     try:
         moved = poly.substitute(shifted)
     except TooManyTerms:
