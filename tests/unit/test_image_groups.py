@@ -48,6 +48,26 @@ def placed(src: Window[i32]) -> i32:
     return total
 
 
+@local((3, 5))
+def corners(src: Window[i32]) -> i32:
+    """As `hashed`, of the corners and the centre of the window only."""
+    total: i32 = src[0, 0]
+    for dy in range(-2, 3, 4):
+        for dx in range(-1, 2, 2):
+            total = total * 31 + src[dx, dy]
+    return total
+
+
+@local((5, 3))
+def placed_corners(src: Window[i32]) -> i32:
+    x, y = here()
+    total: i32 = x * 3 - y + src[0, 0] * 7
+    for dy in range(-1, 2, 2):
+        for dx in range(-2, 3, 4):
+            total = total * 17 + src[dx, dy]
+    return total
+
+
 @point
 def mixed(a: i32, b: i32) -> i32:
     return a * 5 - b
@@ -107,12 +127,35 @@ def test_three_operators_in_one_kernel(mode: str, kind: Kind) -> None:
         return mixed(first, second), second
 
     names = ["hashed", "placed", "mixed"]
-    # One pixel; a block at both edges; all kinds of blocks.
+    # A block at both edges; all kinds of blocks.
     for (width, height), tiled, pixels in [
-        ((1, 1), ("hashed",), (1, 1)),
-        ((3, 7), ("hashed", "placed"), (1, 2)),
+        ((9, 7), ("hashed", "placed"), (1, 2)),
         ((70, 21), (), (1, 1)),
-        ((70, 21), ("hashed",), (2, 2)),
+    ]:
+        graph = three.graph(width, height)
+        for block in ((16, 4), (64, 2)) if kind != "block" else ((16, 4),):
+            plan = plan_of(graph, [names], tiled, block, pixels, kind)
+            check(graph, plan, random_image(width, height))
+
+
+@pytest.mark.parametrize("kind", ["block", "warp"])
+@pytest.mark.parametrize("mode", MODES)
+def test_corners_of_windows(mode: str, kind: Kind) -> None:
+    """Images that are smaller than the windows, where an index is more than one size away, and several pixels of a
+    thread. nvcc needs up to 30 s for these where all elements of both windows are read."""
+    boundary = MODES[mode]
+
+    @pipeline
+    def three(src: Image[i32]) -> tuple[Image[i32], Image[i32]]:
+        first = corners(Accessor(src, boundary))
+        second = placed_corners(Accessor(first, boundary))
+        return mixed(first, second), second
+
+    names = ["corners", "placed_corners", "mixed"]
+    for (width, height), tiled, pixels in [
+        ((1, 1), ("corners",), (1, 1)),
+        ((3, 7), ("corners", "placed_corners"), (1, 2)),
+        ((70, 21), ("corners",), (2, 2)),
     ]:
         graph = three.graph(width, height)
         for block in ((16, 4), (64, 2)) if kind != "block" else ((16, 4),):
