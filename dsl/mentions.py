@@ -31,17 +31,15 @@ class Mentions:
         self._home: dict[str, int] = {}
         tree = source.tree
         self.locals: set[str] = {argument.arg for argument in (*tree.args.posonlyargs, *tree.args.args)}
-        self._loop_variables: set[str] = set()
         self._assigned: set[str] = set(self.locals)
-        for node in ast.walk(tree):
+        nodes = list(ast.walk(tree))
+        for node in nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self.locals.add(node.id)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.For) and isinstance(node.target, ast.Name):
-                self._loop_variables.add(node.target.id)
-            else:
+            elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
                 self._assigned |= _direct_targets(node)
-        self._addressed = {name for node in ast.walk(tree) for name in _addressed(node, scope, self.locals)}
+        calls = [node for node in nodes if isinstance(node, ast.Call)]
+        self._addressed = {name for call in calls for name in _addressed(call, scope, self.locals)}
         self._walk(tree.body, 0)
 
     def _walk(self, body: list[ast.stmt], block: int) -> None:
@@ -109,12 +107,8 @@ class Mentions:
             )
 
 
-def _direct_targets(node: ast.AST) -> set[str]:
-    targets: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        targets = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        targets = [node.target]
+def _direct_targets(node: ast.Assign | ast.AnnAssign | ast.AugAssign) -> set[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     return {
         part.id
         for target in targets
@@ -123,12 +117,11 @@ def _direct_targets(node: ast.AST) -> set[str]:
     }
 
 
-def _addressed(node: ast.AST, scope: Scope, locals_: set[str]) -> Iterator[str]:
-    """The local variables whose address ``node`` takes."""
-    if isinstance(node, ast.Call):
-        word = scope.resolve(node.func, locals_)
-        if isinstance(word, Word) and word.name == "addr":
-            yield from (arg.id for arg in node.args if isinstance(arg, ast.Name))
+def _addressed(call: ast.Call, scope: Scope, locals_: set[str]) -> Iterator[str]:
+    """The local variables whose address ``call`` takes."""
+    word = scope.resolve(call.func, locals_)
+    if isinstance(word, Word) and word.name == "addr":
+        yield from (arg.id for arg in call.args if isinstance(arg, ast.Name))
 
 
 def _parts(node: ast.stmt) -> Iterator[tuple[str, list[ast.stmt]]]:
