@@ -22,7 +22,7 @@ __all__ = ["comparisons_of", "kept_rounds"]
 
 
 def kept_rounds(of: BenchmarkResult, rule: Rule) -> list[bool]:
-    """Which rounds count, by the clocks; empty if nothing was timed."""
+    """For each round, whether the verdict uses it: not if the clocks differ too much. Empty if nothing was timed."""
     if of.timing is None or not of.timing.clocks_hz:
         return []
     clocks = [[math.nan if hertz is None else hertz for hertz in row] for row in of.timing.clocks_hz]

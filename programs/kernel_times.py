@@ -53,7 +53,7 @@ class KernelTime:
 
     @property
     def mean(self) -> float:
-        """The seconds of a launch."""
+        """The mean seconds of a launch."""
         return self.seconds / self.launches
 
 

@@ -65,7 +65,7 @@ class SuiteWork:
 
     @property
     def params(self) -> Mapping[str, Any]:
-        """The size and the parameters."""
+        """The size and the parameters of the program, by name; what the task leaves out has its default."""
         defaults = {name: words[0] for name, words in self.benchmark.choices.items()}
         return {"size": self.size, **self.benchmark.parameters, **defaults, **dict(self.values)}
 

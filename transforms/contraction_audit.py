@@ -40,7 +40,8 @@ def keep_contraction(kernel: Kernel, facts: Facts, before: Contraction, *, is_co
 
 
 def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
-    """Whether a product that was not rounded has the same readers as before, except for readers that are dead."""
+    """Whether the results of a product that ptxas may contract are read by the same instructions as before, apart from
+    those whose results are not used any more."""
     if old.kind == "rounded":
         return True
     new = after.products.get(instr)
@@ -53,7 +54,8 @@ def _is_unchanged(instr: Instr, old: Product, after: Contraction) -> bool:
 
 
 def _has_no_new_sum(instr: Instr, old: Product, after: Contraction) -> bool:
-    """Whether a product that was not rounded has no new sums, and has lost none except for sums that are dead."""
+    """Whether a product that ptxas may contract can be contracted with the same sums as before, apart from sums whose
+    results are not used any more."""
     if old.kind == "rounded":
         return True
     new = after.products.get(instr)

@@ -38,7 +38,8 @@ __all__ = ["AccessRange", "AccessRanges", "are_readable"]
 #: The address without its constant, and the guards.
 _Group: TypeAlias = "tuple[Poly, tuple[Comparison, ...]]"
 
-#: The longest text of the two ends and of the needs, in characters, and the deepest stack for their evaluation.
+#: Limits of a range: the characters of its two ends and of its conditions (`needs`) as text, and the depth of the stack
+#: for their evaluation.
 _LONGEST = 4000
 _DEEPEST = 48
 #: The largest literal.

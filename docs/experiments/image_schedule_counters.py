@@ -78,7 +78,8 @@ def known_metrics(ncu: str) -> set[str]:
 
 
 def profiled(command: list[str], ncu: str, seconds: float) -> tuple[list[list[dict[str, float]]], list[str]]:
-    """By arm, the counters of each kernel; and the arms as they were printed."""
+    """The counters of each kernel by name, a list for each arm; and the names of the arms, as ``command`` printed
+    them."""
     known, metrics = known_metrics(ncu), [*SUMS.values(), *MEANS.values()]
     kept = [each for each in metrics if each.startswith("launch__") or each.split(".")[0] in known]
     if missing := sorted(set(metrics) - set(kept)):

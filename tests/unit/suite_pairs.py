@@ -153,7 +153,8 @@ def _three(value: Any) -> Triple:
 
 
 def adjacent_pairs(name: str, tries: int = 1, *, grid_barrier: bool = False) -> list[AdjacentPair]:
-    """The pairs of program ``name`` in its smallest size. Up to ``tries`` of each are fused and run."""
+    """The pairs of launches that follow each other in the program ``name``, in its smallest size. Of each pair of
+    kernels up to ``tries`` are fused and run."""
     backend = _Recorder(tries, grid_barrier=grid_barrier)
     outcome = run(find(name), backend, compiled(name), "tiny", 0)
     assert outcome.differences == []

@@ -246,8 +246,10 @@ class _Fusion:
             )
 
     def _extents(self) -> tuple[dict[str, Operand], dict[str, Operand]]:
-        """For each side: by name of ``%nctaid``, the operand that its body reads instead, if the grids differ along
-        that axis. It is a number, or a register that is loaded at the start of the kernel."""
+        """For each of the two kernels, by special register (`%nctaid.x`), the operand that replaces it in the body.
+
+        Only axes along which the grids differ have one: a number, or a register that is loaded at the start of the
+        kernel."""
         operands: tuple[dict[str, Operand], dict[str, Operand]] = ({}, {})
         params = self.kernel.params
         assert params is not None

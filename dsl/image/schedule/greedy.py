@@ -149,7 +149,7 @@ def _within(side: int, extent: int, share: int) -> bool:
 
 
 def _cost(members: Members, group: Group) -> float | None:
-    """The cost of listing 1. None if the configuration is invalid."""
+    """The cost of a group by listing 1 of the paper, without a unit; `None` if its configuration is invalid."""
     first = group.stored[0]
     tile_x, tile_y = group.tile
     blocks = -(-int(first.width) // tile_x) * -(-int(first.height) // tile_y)

@@ -60,7 +60,7 @@ FEW: tuple[Shape, ...] = (
 
 #: Blocks of kernels with regions, which are tried when schedules are timed.
 BLOCKS = ((32, 4), (32, 8), (64, 4), (128, 1), (128, 4))
-#: Those of kernels with several pixels of a thread.
+#: Those of them that are tried for kernels whose threads compute several pixels.
 BLOCKS_OF_ROWS = ((32, 4), (32, 8), (64, 4), (128, 1))
 
 
