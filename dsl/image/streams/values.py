@@ -13,7 +13,7 @@ __all__ = ["raw_arguments", "value_of"]
 
 
 def value_of(argument: KernelArgument, memory: Mapping[Image[Any], Any], numbers: Mapping[str, Any]) -> Any:
-    """The value of an argument: the entry of ``memory`` for an image; for a scalar, a number of ``numbers`` or a size."""
+    """The value of an argument: of an image its entry in ``memory``; of a scalar an entry of ``numbers`` or a size."""
     value, type = argument.value, argument.param.type
     if isinstance(value, Image):
         return memory[value]
