@@ -34,6 +34,7 @@ from ptxmotion.dsl import f32, types
 from ptxmotion.dsl.image import Graph, Image, Options, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.partition import MOST_EXHAUSTIVE, Partition, along_edges, exhaustive, min_cut
+from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
 from ptxmotion.dsl.image.fusion.planning import GroupProblem, searched
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import plan_from_json
@@ -253,7 +254,7 @@ def graph_for(name: str, size: int) -> Graph:
 
 def plans_of(part: str, name: str, size: int) -> dict[str, str]:
     """By arm: its plan as JSON, so that other processes can make it."""
-    graph = graph_for(name, size)
+    graph = with_pixel_images(graph_for(name, size))
     problem = GroupProblem(graph, Options())
     partitions: dict[str, Partition] = {}
     if part != "edges":

@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias, cast
 from ...spelling import did_you_mean
 from .. import types as t
 from ..errors import DslError
+from .fusion.pixel_images import with_pixel_images
 from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
@@ -389,11 +390,13 @@ class Plan:
 
 
 def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
-    """The plan of a graph that `Plan.to_json` wrote, or that was edited. Raises `DslError` if it is not a legal plan of
-    this graph."""
+    """The plan of a graph that `Plan.to_json` wrote, or that was edited. It may be one of the graph with images of
+    functions (`fusion.pixel_images`). Raises `DslError` if it is not a legal plan of this graph."""
     by_name = {node.name: node for node in graph.nodes}
     try:
         document: Any = json.loads(text)
+        graph = _named(graph, document)
+        by_name = {node.name: node for node in graph.nodes}
         _check_members(document, _PLAN_MEMBERS, f"a plan of {graph.name}")
         name: object = document["pipeline"]
         if name != graph.name:
@@ -426,6 +429,13 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
     plan = Plan(graph, groups)
     plan.check(options)
     return plan
+
+
+def _named(graph: Graph, document: Any) -> Graph:
+    """The graph, or that with images of functions if the plan names one of these."""
+    own, other = ({node.name for node in each.nodes} for each in (graph, with_pixel_images(graph)))
+    named = {name for group in document["groups"] for name in group["nodes"]}
+    return with_pixel_images(graph) if named & (other - own) else graph
 
 
 def _check_members(value: Any, known: Sequence[str], owner: str) -> None:

@@ -21,6 +21,7 @@ from .cost import GroupCost, best_group, cost_of
 from .legality import Limits, problem_of_block
 from .machine import Machine, machine_here
 from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
+from .pixel_images import with_pixel_images
 
 __all__ = ["GroupProblem", "fused", "fused_horizontally", "names_of", "plan_by_model", "searched", "thesis_problem"]
 
@@ -156,8 +157,9 @@ def searched(problem: Problem) -> Partition:
 
 
 def plan_by_model(graph: Graph, options: Options, machine: Machine | None = None, *, horizontal: bool = False) -> Plan:
-    """The plan with the least estimated time that the search finds."""
-    problem = GroupProblem(graph, options, machine, horizontal=horizontal)
+    """The plan with the least estimated time that the search finds, in which costly functions of single pixels may
+    have images of their own."""
+    problem = GroupProblem(with_pixel_images(graph), options, machine, horizontal=horizontal)
     return problem.plan(searched(problem.problem))
 
 

@@ -4,6 +4,7 @@ Two searches of papers make plans: dynamic programming with the cost function of
 grouping (`greedy`). Dynamic programming with the model of time (`dynamic`) and the search of fusion (`fused`) make two
 more, and the last one has a kernel for each operator (`separate`). The model of time is that of all searches, so their
 plans can be compared: ``auto`` is the plan with the least time, and never slower than a kernel for each operator.
+All but `separate` plan the graph in which costly functions of single pixels have images (`fusion.pixel_images`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from ....spelling import did_you_mean
 from ...errors import DslError
+from ..fusion.pixel_images import with_pixel_images
 from ..fusion.planning import plan_by_model
 from ..graph import Graph
 from ..group_lowering import lower_plan
@@ -46,19 +48,19 @@ def microseconds(plan: Plan, options: Options, model: Model | TimeModel) -> floa
 
 
 def _paper(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, paper_model()))[0]
+    return dynamic_plan(Chooser(with_pixel_images(graph), options, paper_model()))[0]
 
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, time_model()))[0]
+    return dynamic_plan(Chooser(with_pixel_images(graph), options, time_model()))[0]
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
-    model, works = time_model(), dict[Any, Any]()
+    model, works, searched = time_model(), dict[Any, Any](), with_pixel_images(graph)
     plans = {
-        "dynamic": dynamic_plan(Chooser(graph, options, model, works))[0],
-        "paper": dynamic_plan(Chooser(graph, options, paper_model(), works))[0],
+        "dynamic": dynamic_plan(Chooser(searched, options, model, works))[0],
+        "paper": dynamic_plan(Chooser(searched, options, paper_model(), works))[0],
         **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
     }
     made = [Candidate(name, plan, microseconds(plan, options, model)) for name, plan in plans.items()]
@@ -80,7 +82,7 @@ SCHEDULES: Mapping[str, Callable[[Graph, Options], Plan]] = {
     "auto": auto_plan,
     "dynamic": _dynamic,
     "paper": _paper,
-    "greedy": greedy_plan,
+    "greedy": lambda graph, options: greedy_plan(with_pixel_images(graph), options),
     "fused": plan_by_model,
     "separate": lambda graph, options: separate(graph, options.block),
 }
