@@ -65,7 +65,8 @@ def results(lowered: Any, *arrays: NDArray[Any]) -> list[bytes]:
     backend = EmulatorBackend()
     made: Any = Compiled(lowered, compiler())(*arrays, backend=backend)
     assert backend.findings == []
-    return [each.tobytes() for each in (made if isinstance(made, tuple | list) else [made])]
+    several: list[NDArray[Any]] = [made] if isinstance(made, np.ndarray) else list(made)
+    return [each.tobytes() for each in several]
 
 
 @pytest.mark.parametrize("boundary", [CLAMP, Boundary.REPEAT], ids=str)

@@ -27,7 +27,7 @@ from ...errors import FunctionSource
 from ...intrinsics import INTRINSICS
 from ...scope import Scope
 from ..borders import Boundary
-from ..graph import Graph, graph_of
+from ..graph import Graph, Retrace, graph_of
 from ..operator_body import Centre
 from ..operators import Access, Argument, Image, IterationSpace, Node, Operator
 from ..windows import WindowExtent
@@ -59,7 +59,7 @@ def with_pixel_images(graph: Graph) -> Graph:
         return graph
     retrace = graph.retrace
     outputs = [new.get(node, node) for node in graph.outputs]
-    again = (lambda shapes: with_pixel_images(retrace(shapes))) if retrace is not None else None
+    again: Retrace | None = (lambda shapes: with_pixel_images(retrace(shapes))) if retrace is not None else None
     return graph_of(graph.name, outputs, graph.inputs, graph.scalars, again)
 
 
