@@ -21,6 +21,7 @@ from ...spelling import did_you_mean
 from .. import types as t
 from ..errors import DslError
 from .fusion.pixel_images import with_pixel_images
+from .fusion.point_copies import named_copies
 from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
@@ -390,9 +391,10 @@ class Plan:
 
 
 def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
-    """The plan of a graph that `Plan.to_json` wrote, or that was edited. It may be one of the graph with images of
-    functions (`fusion.pixel_images`). Raises `DslError` if it is not a legal plan of this graph."""
-    by_name = {node.name: node for node in graph.nodes}
+    """The plan of a graph that `Plan.to_json` wrote, or that was edited. It may name images of functions
+    (`fusion.pixel_images`) and copies of operators (`fusion.point_copies`). Raises `DslError` if it is not a legal plan
+    of this graph."""
+    by_name: dict[str, Node[Any]] = {}
     try:
         document: Any = json.loads(text)
         graph = _named(graph, document)
@@ -432,10 +434,10 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
 
 
 def _named(graph: Graph, document: Any) -> Graph:
-    """The graph, or that with images of functions if the plan names one of these."""
+    """The graph with those images of functions, and copies of point operators, that the plan names."""
     own, other = ({node.name for node in each.nodes} for each in (graph, with_pixel_images(graph)))
     named = {name for group in document["groups"] for name in group["nodes"]}
-    return with_pixel_images(graph) if named & (other - own) else graph
+    return named_copies(with_pixel_images(graph) if named & (other - own) else graph, named - own)
 
 
 def _check_members(value: Any, known: Sequence[str], owner: str) -> None:

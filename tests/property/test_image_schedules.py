@@ -16,6 +16,7 @@ from ptxmotion.dsl import DslError, f32, i32, sqrt, types, u8
 from ptxmotion.dsl.image import Accessor, Boundary, Compiled, Domain, Options, Window, graph_of, operator_from_text
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
+from ptxmotion.dsl.image.fusion.point_copies import with_copies
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json
@@ -66,6 +67,14 @@ def check(seed: int) -> None:
             made = results(Compiled(lower_plan(plan, options, "plan"), nvcc), arrays, message)
             for got, wanted in zip(made, expected, strict=True):
                 assert same_bits(got, wanted), message
+
+
+def changed(rng: random.Random, graph: Graph) -> Graph:
+    """The graph with images of functions, and with copies of some point operators."""
+    made = with_pixel_images(graph)
+    for node in graph.nodes:
+        made = with_copies(made, node.name) if rng.random() < 0.5 else made
+    return made
 
 
 def same_bits(got: NDArray[Any], wanted: NDArray[Any]) -> bool:

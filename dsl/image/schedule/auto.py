@@ -21,6 +21,7 @@ from ..graph import Graph
 from ..group_lowering import lower_plan
 from ..groups import Plan, plan_from_json, separate
 from ..lowered import Lowered, Options
+from .copied_points import with_points_copied
 from .costs import Model, TimeModel, paper_model, time_model
 from .dynamic import Chooser, dynamic_plan
 from .greedy import greedy_plan
@@ -52,14 +53,15 @@ def _paper(graph: Graph, options: Options) -> Plan:
 
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(with_pixel_images(graph), options, time_model()))[0]
+    model = time_model()
+    return with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
     model, works, searched = time_model(), dict[Any, Any](), with_pixel_images(graph)
     plans = {
-        "dynamic": dynamic_plan(Chooser(searched, options, model, works))[0],
+        "dynamic": with_points_copied(dynamic_plan(Chooser(searched, options, model, works))[0], options, model),
         "paper": dynamic_plan(Chooser(searched, options, paper_model(), works))[0],
         **{name: SCHEDULES[name](graph, options) for name in ("greedy", "fused", "separate")},
     }
