@@ -60,7 +60,7 @@ def _copied(plan: Plan, name: str, options: Options, cost: Callable[[Work], floa
     for nodes in groups_of(graph, [[by_name[each][1] for each in part] for part in before if part]):
         part = frozenset(each.name for each in nodes)
         old = before[part]
-        if part == {each.name for each in old.nodes}:
+        if part == frozenset(each.name for each in old.nodes):
             groups.append(_on(old, graph, nodes))
             continue
         found = chooser.best(frozenset(by_name[each][0] for each in part))
