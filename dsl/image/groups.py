@@ -435,9 +435,12 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
 
 def _named(graph: Graph, document: Any) -> Graph:
     """The graph with those images of functions, and copies of point operators, that the plan names."""
-    own, other = ({node.name for node in each.nodes} for each in (graph, with_pixel_images(graph)))
     named = {name for group in document["groups"] for name in group["nodes"]}
-    return named_copies(with_pixel_images(graph) if named & (other - own) else graph, named - own)
+    for base in (graph, with_pixel_images(graph)):
+        made = named_copies(base, named)
+        if named <= {node.name for node in made.nodes}:
+            return made
+    return graph
 
 
 def _check_members(value: Any, known: Sequence[str], owner: str) -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from ptxmotion.dsl import f32
+from ptxmotion.dsl import f32, sqrt
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.execution import Compiled
@@ -82,6 +82,45 @@ def test_a_plan_with_copies_is_read_again_and_computes_the_same() -> None:
     for plan in (merged, Plan(made, tuple(Group(made, (node,)) for node in made.nodes))):
         assert plan_from_json(graph, plan.to_json(), options) == plan
         assert bits(lower_plan(plan, options, "plan"), image) == expected
+
+
+def test_a_plan_with_a_copy_of_an_image_of_a_function_is_read_again() -> None:
+    @local((3, 1))
+    def roots(src: Window[f32]) -> f32:
+        return sqrt(src[-1, 0]) + sqrt(src[1, 0])
+
+    @pipeline
+    def two(src: Image[f32]) -> tuple[Image[f32], Image[f32]]:
+        return roots(Accessor(src, Boundary.CLAMP)), roots(Accessor(src, Boundary.REPEAT))
+
+    graph = two.graph(20, 10)
+    made = with_copies(with_pixel_images(graph), "roots_src")
+    assert [node.name for node in made.nodes] == ["roots_src_for_roots", "roots", "roots_src_for_roots_2", "roots_2"]
+    plan = Plan(made, tuple(Group(made, (node,)) for node in made.nodes))
+    assert plan_from_json(graph, plan.to_json(), Options()) == plan
+
+
+def test_a_plan_with_images_of_functions_and_copies_serves_other_sizes() -> None:
+    @local((3, 1))
+    def roots(src: Window[f32]) -> f32:
+        return sqrt(src[-1, 0]) + sqrt(src[1, 0])
+
+    @pipeline
+    def both(src: Image[f32]) -> tuple[Image[f32], Image[f32]]:
+        half = scaled(src)
+        return roots(Accessor(half, Boundary.REPEAT)), mean(Accessor(half, Boundary.CLAMP))
+
+    made = with_copies(with_pixel_images(both.graph(64, 48)), "scaled")
+    assert len(made.nodes) == 5
+    names = [["scaled_for_roots_src", "roots_src", "roots"], ["scaled_for_mean", "mean"]]
+    groups = (Group(made, tuple(node for node in made.nodes if node.name in part)) for part in names)
+    program = lower_plan(Plan(made, tuple(groups)), Options(), "plan").program(any_size=True)
+    image, nvcc = np.random.default_rng(3).random((19, 33), np.float32), compiler()
+    arrays: dict[str, Any] = {"src": image.reshape(-1)}
+    arrays |= {name: np.zeros(image.size, np.float32) for name in ("roots", "mean")}
+    loaded = program.load(EmulatorBackend(), lambda kernel: kernel.ptx(nvcc))
+    found = loaded.run({**arrays, "src_width": np.int32(33), "src_height": np.int32(19)})
+    assert [found[name].tobytes() for name in ("roots", "mean")] == bits(lower(both.graph(33, 19)), image)
 
 
 def test_the_model_copies_what_waits_for_memory() -> None:

@@ -197,7 +197,7 @@ def _costly_around(read: ast.AST, parents: Mapping[ast.AST, ast.AST], own: set[s
 def _function_of(call: ast.Call, own: set[str], scope: Scope) -> str:
     """The name of a function of the kernel language whose result has the type of its arguments. Empty for others."""
     found = scope.resolve(call.func, own)
-    if found in (min, max, abs):
+    if found is min or found is max or found is abs:
         return found.__name__
     name = getattr(found, "name", "")
     row = INTRINSICS.get(name) if isinstance(name, str) else None
