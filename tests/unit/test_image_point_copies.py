@@ -1,8 +1,11 @@
 """Point operators that several kernels compute again: graphs, plans that are read again, and equal bits."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+from ptxmotion.cli import main
 from ptxmotion.dsl import f32, sqrt
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
@@ -133,6 +136,16 @@ def test_the_model_copies_what_waits_for_memory() -> None:
     assert plan_from_json(graph, chosen.plan.to_json(), options) == chosen.plan
     model = time_model()
     assert with_points_copied(chosen.plan, options, model) == chosen.plan, "a second time changes nothing"
+
+
+def test_a_schedule_that_is_saved_is_the_one_that_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "schedule.json"
+    show = ["image", "show", "image/interpolate", "--size=2048x2048"]
+    assert main([*show, "--schedule=dynamic", f"--save-schedule={file}"]) == 0
+    shown = capsys.readouterr().out
+    assert "weighed_for_coarser (inline)" in shown
+    assert main([*show, f"--schedule={file}"]) == 0
+    assert capsys.readouterr().out == shown
 
 
 def test_what_one_kernel_reads_is_not_copied() -> None:

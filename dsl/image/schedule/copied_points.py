@@ -10,14 +10,10 @@ Source: Mullapudi et al., and the greedy search of `greedy`, inline such operato
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 from ..fusion.point_copies import name_of_copy, with_copies
-from ..graph import Graph
-from ..groups import Group, Plan, groups_of
+from ..groups import Plan
 from ..lowered import Options
-from ..operators import Node
 from .dynamic import Chooser
 from .work import Members, Work, work_of
 
@@ -49,28 +45,13 @@ def _copied(plan: Plan, name: str, options: Options, cost: Callable[[Work], floa
     graph = with_copies(plan.graph, name)
     if graph is plan.graph:
         return None
-    #: By the names of the new groups: the groups before.
-    before: dict[frozenset[str], Group] = {}
+    number = {each.name: at for at, each in enumerate(graph.nodes)}
+    partition: list[frozenset[int]] = []
     for group in plan.groups:
-        copies = {name_of_copy(node, reader) for reader in readers if reader in group.nodes}
-        before[frozenset({each.name for each in group.nodes if each is not node} | copies)] = group
+        names = {each.name for each in group.nodes if each is not node}
+        names |= {name_of_copy(node, reader) for reader in readers if reader in group.nodes}
+        partition += [frozenset(number[each] for each in names)] if names else []
     chooser = Chooser(graph, options, cost)
-    by_name = {each.name: (at, each) for at, each in enumerate(graph.nodes)}
-    groups: list[Group] = []
-    for nodes in groups_of(graph, [[by_name[each][1] for each in part] for part in before if part]):
-        part = frozenset(each.name for each in nodes)
-        old = before[part]
-        if part == frozenset(each.name for each in old.nodes):
-            groups.append(_on(old, graph, nodes))
-            continue
-        found = chooser.best(frozenset(by_name[each][0] for each in part))
-        if found is None:
-            return None
-        groups.append(found[0])
-    return Plan(graph, tuple(groups))
-
-
-def _on(group: Group, graph: Graph, nodes: tuple[Node[Any], ...]) -> Group:
-    """The group of the same operators in another graph."""
-    tiled = {node.name for node in group.tiled}
-    return replace(group, graph=graph, nodes=nodes, tiled=frozenset(node for node in nodes if node.name in tiled))
+    if any(chooser.best(block) is None for block in partition):
+        return None
+    return chooser.plan(tuple(partition))[0]
