@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
+    "CONSTANT_CACHE",
     "ARCHITECTURES",
     "DEFAULT_TARGET",
     "H200_CLOCK",
@@ -75,6 +76,10 @@ LATENCY: Mapping[str, int] = {
     "barrier": 30,
     "shuffle": 25,
 }
+#: Bytes of the first-level cache of constants. Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via
+#: Microbenchmarking*, 2018.
+CONSTANT_CACHE = 2048
+
 #: All other instructions that set a barrier: conversions, special functions, wide products, special registers, …
 OTHER_LATENCY = 20
 

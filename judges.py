@@ -32,20 +32,30 @@ class Assembled:
     entries the module has. So `figures` reads the figures of these entries from the same cubins, and assembles only the
     others. A module that declares a function of another module is an exception: if an entry calls one of them, all of
     the module is assembled as relocatable code, which may need other registers.
+
+    For the same reason an entry is not assembled again if its text was judged before, with other entries and the same
+    variables. This holds for modules that have only entries without calls.
     """
 
     name = "ptxas"
 
-    def __init__(self, judge: PtxasJudge, most_warps: float = math.inf) -> None:
+    def __init__(
+        self,
+        judge: PtxasJudge,
+        most_warps: float = math.inf,
+        judged: dict[bytes, Figures] | None = None,
+    ) -> None:
         self._judge = judge
         self._most_warps = most_warps
         self.times = judge.times
+        #: By `_keys_of` the figures of an entry.
+        self._judged = {} if judged is None else judged
         #: The names of entries without calls that `float_code` has assembled alone.
         self._alone: set[str] = set()
 
     def for_small_launches(self, most_warps: float) -> Assembled:
         """See `JudgesSmallLaunches`."""
-        return Assembled(self._judge, most_warps)
+        return Assembled(self._judge, most_warps, self._judged)
 
     def figures(self, module: Module) -> dict[str, Figures]:
         """The figures of each entry by name. Raises `Refused` where ptxas fails."""
@@ -56,9 +66,13 @@ class Assembled:
 
         try:
             figures = self._figures_alone(module)
+            keys = _keys_of(module)
+            figures = {name: self._judged[key] for name, key in keys.items() if key in self._judged} | figures
             rest = without_entries(module, figures.keys())
             if not figures or any(not kernel.is_declaration for kernel in rest.kernels):
-                figures |= self._judge.figures(print_module(rest))
+                assembled = self._judge.figures(print_module(rest))
+                self._judged |= {keys[name]: each for name, each in assembled.items() if name in keys}
+                figures |= assembled
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
         if missing := [kernel.name for kernel in module.entries if kernel.name not in figures]:
@@ -128,6 +142,28 @@ class Assembled:
     def _key(self, key: str) -> str:
         """A key of a record with what the figures depend on besides ptxas."""
         return key if math.isinf(self._most_warps) else f"at most {self._most_warps:g} warps\0{key}"
+
+
+def _keys_of(module: Module) -> dict[str, bytes]:
+    """By entry of ``module`` a hash of its text and that of the module without entries. Empty if the machine code of an
+    entry may depend on other entries or on functions."""
+    from hashlib import sha256
+
+    from .ptx import Kernel, print_kernel, print_module
+
+    kernels = [item for item in module.items if isinstance(item, Kernel)]
+    if not all(each.is_entry and not each.is_declaration for each in kernels):
+        return {}
+    if any(instr.form.is_call or instr.form.is_opaque for each in kernels for instr in each.instructions()):
+        return {}
+    others = print_module(replace(module, items=[item for item in module.items if not isinstance(item, Kernel)]))
+    before = sha256(others.encode("utf-8", "surrogateescape") + b"\0")
+    keys: dict[str, bytes] = {}
+    for each in kernels:
+        key = before.copy()
+        key.update(print_kernel(each).encode("utf-8", "surrogateescape"))
+        keys[each.name] = key.digest()
+    return keys
 
 
 def judge_of(

@@ -36,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return guarded(arguments, dispatch)
 
 
-def collect_garbage_rarely() -> None:
-    """Let the garbage collector run after 50,000 new objects instead of 700.
+def collect_garbage_rarely(objects: int = 50_000) -> None:
+    """Let the garbage collector run after so many new ``objects`` instead of 700.
 
     Parsing and analyses make many objects that live long, and few reference cycles. With the default threshold,
     `opt -O3` without the gate takes 16 % more time (six public files of 30 to 120 kB, two cores, Python 3.11).
     """
     import gc
 
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(objects, 20, 50)

@@ -52,6 +52,7 @@ enum {
     FUNCTION_MAX_THREADS = 0,
     FUNCTION_MAX_DYNAMIC_SHARED = 8,
     FUNCTION_CLUSTER_WIDTH = 11,
+    POINTER_BUFFER_ID = 7,
     POINTER_MANAGED = 8,
     POINTER_ORDINAL = 9,
     POINTER_LEGACY_IPC = 10,
@@ -847,6 +848,13 @@ void ptxmotion_load(ptxmotion_kernel *kernel)
 
 enum { NOT_READ = 0, KNOWN = 1, UNKNOWN = 2 };
 
+/* An allocation: its addresses, and the number that the driver has given to it and to no other one of the process; 0 if it
+ * is not known. */
+struct extent {
+    wide begin, end;
+    uint64_t id;
+};
+
 struct facts {
     ptxmotion_kernel *kernel;
     const ptxmotion_config *config;
@@ -856,9 +864,7 @@ struct facts {
     int asked_stream; /* whether the decision depends on more of the stream than whether it is being captured */
     wide warps; /* per scheduler; -1: unknown; -2: not computed */
     uint8_t states[MAX_EXTENTS];
-    struct {
-        wide begin, end;
-    } extents[MAX_EXTENTS];
+    struct extent extents[MAX_EXTENTS];
     uint8_t value_states[MAX_VALUES];
     wide values[MAX_VALUES];
     uint8_t range_states[MAX_RANGES];
@@ -906,14 +912,15 @@ static wide argument(const struct facts *facts, uint32_t index)
     return integer(facts->arguments[index], parameter->size, parameter->kind == SIGNED);
 }
 
-enum { START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
+enum { ID, START, SIZE, IPC, MANAGED, POOL, EXPORTS, ORDINAL, COUNT };
 
-/* What is asked about a pointer. The first three suffice for memory of cuMemAlloc if there is one device. */
-static int pointer_attributes[COUNT] = {POINTER_RANGE_START, POINTER_RANGE_SIZE,   POINTER_LEGACY_IPC, POINTER_MANAGED,
-                                        POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
+/* What is asked about a pointer. Those before MANAGED suffice for memory of cuMemAlloc if there is one device. */
+static int pointer_attributes[COUNT] = {POINTER_BUFFER_ID, POINTER_RANGE_START, POINTER_RANGE_SIZE,   POINTER_LEGACY_IPC,
+                                        POINTER_MANAGED,   POINTER_MEMPOOL,     POINTER_HANDLE_TYPES, POINTER_ORDINAL};
 
-/* `find_allocation` for all kinds of memory, and for several devices. */
-static SEPARATE int find_any_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
+/* `find_allocation` for all kinds of memory, and for several devices. The number of the allocation stays unknown: the manual
+ * does not say whether two allocations of a pool have different ones. */
+static SEPARATE int find_any_allocation(const ptxmotion_module *module, uint64_t pointer, struct extent *found)
 {
     uint64_t values[COUNT] = {0};
     void *data[COUNT];
@@ -928,8 +935,7 @@ static SEPARATE int find_any_allocation(const ptxmotion_module *module, uint64_t
     if (has_several && !is_managed &&
         (module->driver->ctx_get_device(&device) || device != (int)(values[ORDINAL] & 0xffffffff)))
         return 0;
-    *begin = values[START];
-    *end = (wide)values[START] + values[SIZE];
+    *found = (struct extent){values[START], (wide)values[START] + values[SIZE], 0};
     return values[SIZE] != 0;
 }
 
@@ -947,37 +953,35 @@ static int has_neighbour(const ptxmotion_driver *driver, uint64_t begin, size_t 
  * read it: memory of cuMemAlloc, managed memory, or memory of a pool that cannot be exported. What the program itself has
  * mapped, registered or imported may have two addresses. Returns whether it is found. One query gives all of this, in
  * about the time that cuMemGetAddressRange takes (docs/experiments/driver_queries.c). */
-static int find_allocation(const ptxmotion_module *module, uint64_t pointer, wide *begin, wide *end)
+static int find_allocation(const ptxmotion_module *module, uint64_t pointer, struct extent *found)
 {
     uint64_t values[MANAGED] = {0};
-    void *data[MANAGED] = {&values[START], &values[SIZE], &values[IPC]};
+    void *data[MANAGED] = {&values[ID], &values[START], &values[SIZE], &values[IPC]};
     if (module->device_count > 1)
-        return find_any_allocation(module, pointer, begin, end);
+        return find_any_allocation(module, pointer, found);
     /* The query succeeds for an invalid pointer, too; then all values are 0. */
     if (module->driver->pointer_get_attributes(MANAGED, pointer_attributes, data, pointer) || values[SIZE] == 0)
         return 0;
     if (!(values[IPC] & 0xff))
-        return find_any_allocation(module, pointer, begin, end);
-    *begin = values[START];
-    *end = (wide)values[START] + values[SIZE];
+        return find_any_allocation(module, pointer, found);
+    *found = (struct extent){values[START], (wide)values[START] + values[SIZE], values[ID]};
     return 1;
 }
 
 /* Whether a pointer is in an allocation that the driver has named for another pointer of this launch. Buffers of a pool
  * are. A pointer behind the last byte of it is not in it. */
-static int is_in_known_allocation(const struct facts *facts, uint64_t pointer, wide *begin, wide *end)
+static int is_in_known_allocation(const struct facts *facts, uint64_t pointer, struct extent *found)
 {
     for (int slot = 0; slot < facts->kernel->extent_count; slot++)
         if (facts->states[slot] == KNOWN && facts->extents[slot].begin <= pointer && pointer < facts->extents[slot].end) {
-            *begin = facts->extents[slot].begin;
-            *end = facts->extents[slot].end;
+            *found = facts->extents[slot];
             return 1;
         }
     return 0;
 }
 
 /* `find_extent` where the caller states extents, or that memory is mapped once. */
-static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index, uint64_t pointer, wide *begin, wide *end)
+static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index, uint64_t pointer, struct extent *found)
 {
     const ptxmotion_module *module = facts->kernel->module;
     const ptxmotion_extent *given = facts->given;
@@ -986,36 +990,33 @@ static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index
     int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
     int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
     /* Without stated extents, the allocation was not found before. */
-    if (!(is_given && is_trusted) && (given == NULL || !find_allocation(module, pointer, begin, end))) {
+    if (!(is_given && is_trusted) && (given == NULL || !find_allocation(module, pointer, found))) {
         if (!is_trusted || pointer == 0 || module->driver->mem_get_address_range(&first, &size, pointer))
             return UNKNOWN;
         if (!is_given && has_neighbour(module->driver, first, size))
             return UNKNOWN;
-        *begin = first;
-        *end = *begin + size;
+        *found = (struct extent){first, (wide)first + size, 0};
     }
-    if (is_given) {
-        *begin = given[index].begin;
-        *end = given[index].end;
-    }
-    return *begin <= pointer && pointer <= *end ? KNOWN : UNKNOWN;
+    if (is_given)
+        *found = (struct extent){given[index].begin, given[index].end, 0};
+    return found->begin <= pointer && pointer <= found->end ? KNOWN : UNKNOWN;
 }
 
 static int find_extent(struct facts *facts, uint32_t index, int slot)
 {
-    wide *begin = &facts->extents[slot].begin, *end = &facts->extents[slot].end;
+    struct extent *found = &facts->extents[slot];
     uint64_t pointer;
     memcpy(&pointer, facts->arguments[index], sizeof pointer);
     /* An extent that the caller states may be a part of an allocation. */
     if (facts->given == NULL) {
-        if (is_in_known_allocation(facts, pointer, begin, end))
+        if (is_in_known_allocation(facts, pointer, found))
             return KNOWN;
-        if (find_allocation(facts->kernel->module, pointer, begin, end))
-            return *begin <= pointer && pointer <= *end ? KNOWN : UNKNOWN;
+        if (find_allocation(facts->kernel->module, pointer, found))
+            return found->begin <= pointer && pointer <= found->end ? KNOWN : UNKNOWN;
         if (!(facts->flags & PTXMOTION_MAPPED_ONCE))
             return UNKNOWN;
     }
-    return find_stated_extent(facts, index, pointer, begin, end);
+    return find_stated_extent(facts, index, pointer, found);
 }
 
 /* The place of the extent of a parameter, or -1 if it is unknown. */
@@ -1621,16 +1622,15 @@ struct memo_key {
 
 _Static_assert(offsetof(struct memo_key, arguments) == 64, "a key has no padding");
 
-/* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same:
- * they are found again each time, since memory may have been freed and allocated with another size. */
+/* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same.
+ * Memory may have been freed and allocated with another size, so this is found out each time: an allocation with the same
+ * number is the same one. Where the number is not known, the extents are found again. */
 struct memo {
     struct memo_key key;
     uint8_t reasons[MEMO_VERSIONS]; /* up to the version that was taken */
     uint32_t failed[MEMO_VERSIONS];
     uint8_t states[MEMO_EXTENTS];
-    struct {
-        wide begin, end;
-    } extents[MEMO_EXTENTS];
+    struct extent extents[MEMO_EXTENTS];
 };
 
 static __thread struct memo memos[MEMOS];
@@ -1657,6 +1657,8 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
     for (uint32_t i = 0; i < kernel->read_count; i++) {
         uint32_t size = kernel->parameters[kernel->read[i]].size;
         const void *argument = facts->arguments[kernel->read[i]];
+        if (size == 0)
+            continue;
         *at = 0;
         if (size == sizeof *at) {
             memcpy(at, argument, sizeof *at);
@@ -1664,7 +1666,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
         } else if (size == 4) {
             memcpy(at, argument, 4);
         } else {
-            at[(size + 7) / 8 - (size != 0)] = 0;
+            at[(size + 7) / 8 - 1] = 0;
             memcpy(at, argument, size);
         }
         at += (size + 7) / 8;
@@ -1684,20 +1686,36 @@ static int is_same_key(const struct memo_key *key, const struct memo_key *other,
     return differences == 0;
 }
 
+/* Whether a pointer still points into the allocation with this number. */
+static int is_still_there(const ptxmotion_module *module, const void *argument, uint64_t id)
+{
+    uint64_t pointer, found = 0;
+    void *data = &found;
+    memcpy(&pointer, argument, sizeof pointer);
+    return !module->driver->pointer_get_attributes(1, &pointer_attributes[ID], &data, pointer) && found == id;
+}
+
 /* Whether a memo is that of a launch, and the extents are still those of then. */
 static int is_valid(const struct memo *memo, const struct memo_key *key, struct facts *facts)
 {
     const ptxmotion_kernel *kernel = facts->kernel;
     if (!is_same_key(&memo->key, key, kernel->read_words))
         return 0;
+    uint64_t last = 0;
     for (uint32_t i = 0; i < kernel->read_count; i++) {
         int slot = kernel->parameters[kernel->read[i]].extent;
         if (slot < 0 || memo->states[slot] == NOT_READ)
             continue;
+        const struct extent *extent = &memo->extents[slot];
+        if (memo->states[slot] == KNOWN && extent->id != 0) {
+            if (extent->id != last && !is_still_there(kernel->module, facts->arguments[kernel->read[i]], extent->id))
+                return 0;
+            last = extent->id;
+            continue;
+        }
         int found = extent_of(facts, kernel->read[i]);
         if ((found >= 0) != (memo->states[slot] == KNOWN) ||
-            (found >= 0 && (memo->extents[slot].begin != facts->extents[slot].begin ||
-                            memo->extents[slot].end != facts->extents[slot].end)))
+            (found >= 0 && (extent->begin != facts->extents[slot].begin || extent->end != facts->extents[slot].end)))
             return 0;
     }
     return 1;
@@ -1712,10 +1730,8 @@ static SEPARATE void remember(struct memo *memo, const struct memo_key *key, con
         return;
     for (int i = 0; i < kernel->extent_count; i++) {
         memo->states[i] = facts->states[i];
-        if (facts->states[i] == KNOWN) {
-            memo->extents[i].begin = facts->extents[i].begin;
-            memo->extents[i].end = facts->extents[i].end;
-        }
+        if (facts->states[i] == KNOWN)
+            memo->extents[i] = facts->extents[i];
     }
     memcpy(&memo->key, key, offsetof(struct memo_key, arguments) + 8 * (size_t)kernel->read_words);
 }

@@ -2,12 +2,12 @@
 
     python docs/experiments/image_isp.py build FOLDER [--jobs N] [--unseen | --random SEED]    needs nvcc
     python docs/experiments/image_isp.py run FOLDER [--seconds N] [--rounds N]       needs a GPU and the extra `gpu`
-    python docs/experiments/image_isp.py figures FOLDER [--jobs N]                   what the model knows of each kernel
+    python docs/experiments/image_isp.py figures FOLDER [--jobs N] [--unseen | --random SEED]    needs nvcc
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES]                the tables
 
 `build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering.
 Several builders may share a folder, and `run` may start before they end. `figures` writes into the folder ``figures``
-what the model knows of each kernel that was built. It needs no GPU; the times do not depend on it. `run`
+what the model knows of each kernel. It needs nothing that was built, and the times do not depend on it. `run`
 compares the results of all lowerings bit for bit and times them. Lowerings take turns; each time is that of a CUDA
 graph with several runs, divided by their number; medians. The naive kernel takes part twice, as ``naive`` and
 ``again``: the difference is the noise of the run. It prints a line ``kernel`` for each kernel, and a line ``program``
@@ -351,34 +351,36 @@ def run(folder: Path, seconds: float, rounds: int, parts: int) -> None:
     print(f"{count} runs of {len(done)} parts, all results equal, {time.monotonic() - started:.0f} s")
 
 
-def figures(folder: Path, jobs: int) -> None:
+def figures(folder: Path, jobs: int, tasks: Sequence[Task]) -> None:
     """Write what the model knows of each kernel, a file for each part that has none: by program, boundary, size, block
     and name, by lowering."""
     started = time.monotonic()
-    (folder / "figures").mkdir(exist_ok=True)
-    missing = [path for path in (folder / "runs").glob("*.json") if not (folder / "figures" / path.name).exists()]
-    # Random filters are first: there are few sizes of each.
-    missing.sort(key=lambda path: (not path.name.startswith("random"), path.name))
+    (folder / "figures").mkdir(parents=True, exist_ok=True)
+    missing = [task for task in tasks if not _figures_file(folder, task).exists()]
     with process_pool(jobs) as pool:
-        pending = {pool.submit(_figures_of, path): path for path in missing}
+        pending = {pool.submit(_figures_of, *task): task for task in missing}
         for done in as_completed(pending):
-            name = pending[done].name
-            _write(folder / "figures" / name, json.dumps(done.result()).encode())
-            print(f"{time.monotonic() - started:6.1f} s: figures of {name}", flush=True)
+            path = _figures_file(folder, pending[done])
+            _write(path, json.dumps(done.result()).encode())
+            print(f"{time.monotonic() - started:6.1f} s: figures of {path.stem}", flush=True)
 
 
-def _figures_of(path: Path) -> dict[str, Any]:
+def _figures_file(folder: Path, task: Task) -> Path:
+    name, boundary, block, _ = task
+    return folder / "figures" / f"{name}-{boundary}-{block[0]}x{block[1]}.json"
+
+
+def _figures_of(name: str, boundary: str, block: tuple[int, int], sizes: Sequence[tuple[int, int]]) -> dict[str, Any]:
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.partition_model import estimates
 
     found: dict[str, Any] = {}
-    for run in json.loads(path.read_text(encoding="utf-8")):
-        width, height = run["size"]
-        nodes = graphs_of(run["program"], run["boundary"])[0](width, height).nodes
-        x, y = run["block"]
-        for node, made in zip(nodes, estimates(nodes, Options((x, y), nvcc=_compiler())), strict=True):
+    for width, height in sizes:
+        nodes = graphs_of(name, boundary)[0](width, height).nodes
+        place = f"{name};{boundary};{width}x{height};{block[0]}x{block[1]}"
+        for node, made in zip(nodes, estimates(nodes, Options(block, nvcc=_compiler())), strict=True):
             if made:
-                found[f"{_where(run)};{node.name}"] = {each.lowering: figures_as_json(each) for each in made.kernels}
+                found[f"{place};{node.name}"] = {each.lowering: figures_as_json(each) for each in made.kernels}
     return found
 
 
@@ -433,41 +435,44 @@ def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     actions = parser.add_subparsers(dest="action", required=True)
-    each = actions.add_parser("build")
-    each.add_argument("folder", type=Path)
-    each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    each.add_argument("--seconds", type=float, default=3600)
-    each.add_argument("--only", help="names of programs, with commas")
-    each.add_argument("--even", action="store_true", help="only sizes that are powers of two, and one block")
-    each.add_argument("--random", type=int, metavar="SEED", help="random filters, which differ for each seed")
-    each.add_argument("--count", type=int, default=100, help="how many random filters")
-    each.add_argument(
-        "--unseen", action="store_true", help="filters, sizes and blocks that the model was not chosen by"
-    )
+    for action in ("build", "figures"):
+        each = actions.add_parser(action)
+        each.add_argument("folder", type=Path)
+        each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+        each.add_argument("--seconds", type=float, default=3600, help="for build: begin nothing after this time")
+        each.add_argument("--only", help="names of programs, with commas")
+        each.add_argument("--even", action="store_true", help="only sizes that are powers of two, and one block")
+        each.add_argument("--random", type=int, metavar="SEED", help="random filters, which differ for each seed")
+        each.add_argument("--count", type=int, default=100, help="how many random filters")
+        each.add_argument(
+            "--unseen", action="store_true", help="filters, sizes and blocks that the model was not chosen by"
+        )
     each = actions.add_parser("run")
     each.add_argument("folder", type=Path)
     each.add_argument("--seconds", type=float, default=3600)
     each.add_argument("--rounds", type=int, default=9)
     each.add_argument("--parts", type=int, default=0, help="wait until so many parts are built")
-    each = actions.add_parser("figures")
-    each.add_argument("folder", type=Path)
-    each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
     match options.action:
         case "build":
-            known = ("gaussian3x3", "gaussian5x5", "laplace5x5", "sobel", "box5x5", "median3x3", "prewitt")
-            usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
-            programs = cast("str", options.only).split(",") if options.only else usual
-            tasks = tasks_of(programs, is_unseen=options.unseen)
-            if options.even:
-                tasks = [(name, edge, block, sizes[:4]) for name, edge, block, sizes in tasks if block == BLOCKS[0]]
-            if options.random is not None:
-                tasks = random_tasks(options.random, options.count)
-            build(options.folder, options.jobs, tasks, options.seconds)
-        case "run":
-            run(options.folder, options.seconds, options.rounds, options.parts)
+            build(options.folder, options.jobs, _tasks(options), options.seconds)
+        case "figures":
+            figures(options.folder, options.jobs, _tasks(options))
         case _:
-            figures(options.folder, options.jobs)
+            run(options.folder, options.seconds, options.rounds, options.parts)
+
+
+def _tasks(options: argparse.Namespace) -> list[Task]:
+    """The parts that the command line names."""
+    if options.random is not None:
+        return random_tasks(options.random, options.count)
+    known = ("gaussian3x3", "gaussian5x5", "laplace5x5", "sobel", "box5x5", "median3x3", "prewitt")
+    usual = (*UNSEEN_PROGRAMS, *known) if options.unseen else PROGRAMS
+    programs = cast("str", options.only).split(",") if options.only else usual
+    tasks = tasks_of(programs, is_unseen=options.unseen)
+    if options.even:
+        return [(name, edge, block, sizes[:4]) for name, edge, block, sizes in tasks if block == BLOCKS[0]]
+    return tasks
 
 
 if __name__ == "__main__":

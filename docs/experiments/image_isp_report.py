@@ -2,11 +2,13 @@
 
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] [--only REGEX] [--wrong]
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --fit [--only REGEX]
+    python docs/experiments/image_isp_report.py FIGURES --expected [--only REGEX]
 
 FIGURES is the folder that ``image_isp.py figures`` wrote, and each TIMES is the output of a run. The estimates are
 those of the present `partition_time.py`, so old times can be compared with a new model. ``--only`` takes the filters
 whose names match, and ``--wrong`` prints each wrong prediction. ``--fit`` prints numbers for `partition_time.Times`
-that make the errors of the estimates smallest; it needs SciPy.
+that make the errors of the estimates smallest; it needs SciPy. ``--expected`` needs no times: it prints what the model
+expects of each program.
 
 A prediction is the answer to whether a kernel is faster than the naive one; a choice is the kernel that `isp+m` takes.
 Two times are equal if they differ by less than the noise. Three levels of noise are reported: 0, 1 %, and the greater
@@ -40,6 +42,8 @@ from ptxmotion.dsl.image.partition_time import H200_TIMES, Times, Work, seconds
 LEAST_NOISE = 0.01
 #: Kernels that take as long: times up to these microseconds are a class.
 CLASSES = (3.0, 5.0, 10.0, 30.0, math.inf)
+
+LOWERINGS = ("isp", "isp_warp", "isp_rows")
 
 Key = tuple[str, ...]
 
@@ -217,7 +221,7 @@ def gains(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
                 shares[program].append(least / micros["naive"])
     for program in sorted(found, key=lambda name: PROGRAMS.index(name) if name in PROGRAMS else len(PROGRAMS)):
         each = found[program]
-        columns = [_mean(each[word]) for word in ("isp", "isp_warp", "isp_rows", *BOUNDARIES, "isp+m")]
+        columns = [_mean(each[word]) for word in (*LOWERINGS, *BOUNDARIES, "isp+m")]
         share = f"{max(shares[program]):.2f}" if shares[program] else ""
         least, most = min(each["isp+m"]), max(each["isp+m"])
         print(f"| {program} | {' | '.join(columns)} | {least:.3f} | {most:.3f} | {share} |")
@@ -225,6 +229,34 @@ def gains(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
 
 def _mean(values: Sequence[float]) -> str:
     return f"{statistics.geometric_mean(values):.3f}" if values else ""
+
+
+def expected(estimates: Mapping[Key, Estimate]) -> None:
+    """Print the expected gains over naive of each program and size, as geometric means over boundaries and blocks, and
+    which kernels are chosen."""
+    print(
+        "| program | size | isp | isp_warp | isp_rows | isp+m | chosen |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
+    times: dict[Key, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    chosen: dict[Key, Counter[str]] = defaultdict(Counter)
+    for key, each in estimates.items():
+        program, _, size, *_ = key
+        naive = each.seconds(each.kernels[0])
+        by_word = {kernel.lowering: each.seconds(kernel) for kernel in each.kernels}
+        for word in ("naive", *LOWERINGS):
+            times[key[:4]][word] += by_word.get(word, naive)
+        times[key[:4]]["isp+m"] += by_word[each.best.lowering]
+        chosen[program, size][each.best.lowering] += 1
+    for program, size in sorted(chosen, key=lambda place: (place[0], _pixels(place[1]))):
+        own = [each for key, each in times.items() if (key[0], key[2]) == (program, size)]
+        means = [_mean([each["naive"] / each[word] for each in own]) for word in (*LOWERINGS, "isp+m")]
+        words = ", ".join(f"{word} {count}" for word, count in chosen[program, size].most_common())
+        print(f"| {program} | {size} | {' | '.join(means)} | {words} |")
+
+
+def _pixels(size: str) -> int:
+    width, height = size.split("x")
+    return int(width) * int(height)
 
 
 # --- fitting ------------------------------------------------------------------------------------------------------
@@ -287,12 +319,18 @@ def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("figures", type=Path)
-    parser.add_argument("times", type=Path, nargs="+")
+    parser.add_argument("times", type=Path, nargs="*")
     parser.add_argument("--only", default="")
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--expected", action="store_true")
     options = parser.parse_args()
     estimates = estimates_of(options.figures, options.only)
+    if options.expected:
+        expected(estimates)
+        return
+    if not options.times:
+        parser.error("the report compares with times: name the output of a run")
     runs = [Run.read(path, options.only) for path in options.times]
     if options.fit:
         fit(runs, estimates)

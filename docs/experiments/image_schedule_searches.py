@@ -36,7 +36,6 @@ from ptxmotion.dsl.image.schedule.auto import candidates, microseconds
 from ptxmotion.dsl.image.schedule.costs import time_model
 from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
 from ptxmotion.dsl.image.schedule.dynamic import _problem as problem_of  # pyright: ignore[reportPrivateUsage]
-from ptxmotion.dsl.image.schedule.known import KnownMembers
 from ptxmotion.python_child import process_pool
 from ptxmotion.suites.registry import benchmarks, find
 
@@ -71,6 +70,9 @@ def planned(task: tuple[str, int]) -> dict[str, Any]:
 def exhausted(task: tuple[str, int, float]) -> dict[str, Any] | None:
     """By search: the microseconds of the partition that it finds, and of the best one, by the model. None for graphs of
     too many operators, and when the time is over."""
+    # Revisions whose plans are compared may not have it.
+    from ptxmotion.dsl.image.schedule.known import KnownMembers
+
     name, size, end = task
     graph = graph_of(name, size)
     if len(graph.nodes) > MOST_EXHAUSTIVE or time.time() > end:

@@ -96,8 +96,9 @@ def run(ptx: str, contract: Contract | None, launch: GatherLaunch) -> tuple[byte
 # --- the test notices what is assumed wrongly ------------------------------------------------------------------------
 
 
-def is_noticed(count: int = 160) -> bool:
-    return any(wrong(seed, Counter()) for seed in range(count))
+def is_noticed(first: int = 0, count: int = 160) -> bool:
+    """Whether one of the kernels computes something else. ``first``: a seed with which one does, to save time."""
+    return any(wrong(seed, Counter()) for seed in (first, *range(count)))
 
 
 @pytest.mark.slow
@@ -110,15 +111,15 @@ def test_enough_launches_take_a_clamped_version() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["begin", "end", "%"])
-def test_missing_conditions_are_noticed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("what", "first"), [("begin", 4), ("end", 3), ("%", 67)])
+def test_missing_conditions_are_noticed(what: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     complete = search.limit_conditions
 
     def fewer(limits: Iterable[Any]) -> tuple[Condition, ...]:
         return tuple(each for each in complete(limits) if isinstance(each, Holds) and what not in str(each.expression))
 
     monkeypatch.setattr(search, "limit_conditions", fewer)
-    assert is_noticed()
+    assert is_noticed(first)
 
 
 @pytest.mark.slow
@@ -133,7 +134,7 @@ def test_limits_that_are_off_by_one_are_noticed(by: int, monkeypatch: pytest.Mon
         return end(each.pointer)
 
     monkeypatch.setattr(clamped, "_last", last)
-    assert is_noticed()
+    assert is_noticed(4)
 
 
 @pytest.mark.slow
@@ -144,4 +145,4 @@ def test_pointers_that_are_overwritten_are_noticed(monkeypatch: pytest.MonkeyPat
         return self._maker.register(number, 64)
 
     monkeypatch.setattr(writer, "_start", without_copy)
-    assert is_noticed()
+    assert is_noticed(34)

@@ -78,7 +78,7 @@ def test_fused_programs_compute_the_same(seeds: list[int], pytestconfig: pytest.
 def test_the_programs_cover_the_features() -> None:
     """Parameters with one assignment in the text, checks, forwarded loads, and removed stores."""
     came = dict.fromkeys(["reassigned", "checked", "forwarded", "dead", "checked and forwarded"], 0)
-    for seed in range(200):
+    for seed in (100, 18, *range(200)):  # the first two have all of them
         if all(came.values()):
             return
         made = random_launches(seed)

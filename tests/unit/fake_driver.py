@@ -74,6 +74,10 @@ class FakeDriver:
     mapped_twice: Sequence[Extent] = ()
     #: What `cuPointerGetAttributes` says about allocations that are not of cuMemAlloc: an attribute and its value.
     pointer_attributes: dict[Extent, dict[int, int]] = field(default_factory=dict[Extent, dict[int, int]])
+    #: The numbers of allocations. A new allocation in the place of another one has a new number.
+    buffer_ids: dict[Extent, int] = field(default_factory=dict[Extent, int])
+    #: How many attributes each call of `cuPointerGetAttributes` asked for.
+    asked: list[int] = field(default_factory=list[int])
     multiprocessors: int = 4
     gpu: str = "NVIDIA Fake"
     capturing: frozenset[int] = frozenset()
@@ -153,7 +157,9 @@ class FakeDriver:
     def _pointer_get_attributes(self, count: int, attributes: Any, values: Any, pointer: int) -> int:
         found = self.allocation(pointer) or Extent(0, 0)
         facts = {10: int(self.is_mapped_once(pointer)), 11: found.begin, 12: found.end - found.begin}
+        facts[7] = self.buffer_ids.setdefault(found, len(self.buffer_ids) + 1) if found.end else 0
         facts.update(self.pointer_attributes.get(found, {}))
+        self.asked.append(count)
         for index in range(count):
             ctypes.cast(values[index], ctypes.POINTER(ctypes.c_uint64))[0] = facts.get(attributes[index], 0)
         return SUCCESS

@@ -32,8 +32,19 @@ def test_results_can_be_compared(tmp_path: Path) -> None:
     # pytest-benchmark measures nothing in a process that it takes for a worker of pytest-xdist.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_XDIST")}
     environment["PYTHONPATH"] = str(ROOT / "typings")
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # as in the Makefile
     storage = f"--benchmark-storage={tmp_path / 'kept'}"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "bench" / "speed.py")]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "benchmark",
+        "-p",
+        "no:cacheprovider",
+        str(ROOT / "bench" / "speed.py"),
+    ]
     command += ["-k", "instructions and (parse or verify)", storage, "--benchmark-autosave", "--benchmark-max-time=0.1"]
     for number in range(2):
         result = tmp_path / f"{number}.json"

@@ -183,13 +183,13 @@ def test_far_accesses_are_computed_from_stored_images() -> None:
     @pipeline
     def pyramid(src: Image[i32]) -> Image[i32]:
         smooth = hashed(Accessor(src, Boundary.MIRROR))
-        coarse = placed(Accessor(smooth, Boundary.REPEAT, scale=2), space=IterationSpace(18, 6))
-        fine = placed(Accessor(coarse, Boundary.CLAMP, scale=Fraction(1, 2)), space=IterationSpace(36, 12))
+        coarse = placed_corners(Accessor(smooth, Boundary.REPEAT, scale=2), space=IterationSpace(18, 6))
+        fine = placed_corners(Accessor(coarse, Boundary.CLAMP, scale=Fraction(1, 2)), space=IterationSpace(36, 12))
         return mixed(smooth, fine)
 
     graph = pyramid.graph(36, 12)
     assert window_of(graph.nodes[1].accesses[0], graph.nodes[1], Options()) is None
-    check(graph, plan_of(graph, [["hashed"], ["placed", "placed_2", "mixed"]]), random_image(36, 12))
+    check(graph, plan_of(graph, [["hashed"], ["placed_corners", "placed_corners_2", "mixed"]]), random_image(36, 12))
     check(graph, plan_of(graph, [[node.name for node in graph.nodes]], ("hashed",)), random_image(36, 12))
 
 

@@ -1,8 +1,10 @@
 """Schedules: what a kernel does, cost functions, searches, names and files, tuning."""
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +23,15 @@ from ptxmotion.dsl.image.schedule.costs import Model, TimeModel, paper_model, ti
 from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
 from ptxmotion.dsl.image.schedule.fitting import Measured, fitted, leave_one_out, save
 from ptxmotion.dsl.image.schedule.greedy import greedy_plan
+from ptxmotion.dsl.image.schedule.known import KnownMembers
 from ptxmotion.dsl.image.schedule.neighbours import neighbours
-from ptxmotion.dsl.image.schedule.shapes import SHAPES, Shape, shapes
+from ptxmotion.dsl.image.schedule.shapes import FEW, SHAPES, Shape, shapes
 from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.harness.machine import MachineMissing
 from ptxmotion.suites.registry import find
+from test_image_schedules import random_graph
 
 CLAMP = Boundary.CLAMP
 
@@ -278,6 +282,51 @@ def test_a_model_is_a_weighted_sum() -> None:
     made = work(graph, Shape("block", (32, 8), (1, 1)))
     first, second = (Model("m", ("a",), lambda _: (2.0,), (weight,), "") for weight in (0.0, 3.0))
     assert second(made) - first(made) == pytest.approx(6)
+
+
+# --- what searches share ------------------------------------------------------------------------------------------
+
+
+@local((13, 13))
+def wide(src: Window[f32]) -> f32:
+    total: f32 = 0.0
+    for dy in range(-6, 7):
+        for dx in range(-6, 7):
+            total += src[dx, dy]
+    return total
+
+
+@pipeline
+def mixed(src: Image[f32]) -> Image[f32]:
+    """An image that is read with two boundaries, and by loops that are not unrolled."""
+    first = box(Accessor(src, CLAMP))
+    second = box(Accessor(first, Boundary.MIRROR))
+    made = product(across(Accessor(first, CLAMP)), box(Accessor(second, CLAMP)))
+    return product(made, wide(Accessor(first, CLAMP)))
+
+
+def check_sharing(graph: Graph) -> None:
+    """The work of each group of each set of operators is that without anything known."""
+    known, compared = KnownMembers(graph, Options()), 0
+    for count in range(1, len(graph.nodes) + 1):
+        for nodes in combinations(graph.nodes, count):
+            members, alone = known.of(nodes), Members(graph, nodes, Options())
+            assert members.problem == alone.problem
+            for group in shapes(members, [*FEW, Shape("block", (32, 8), (1, 1))]):
+                assert work_of(members, group) == work_of(Members(graph, nodes, Options()), group), str(group)
+                compared += 1
+    assert compared > 20
+
+
+def test_groups_of_a_graph_may_share_what_is_known() -> None:
+    check_sharing(mixed.graph(64, 48))
+    check_sharing(random_graph(random.Random(3), 4, 4, [(64, 48)]))
+
+
+def test_searches_that_share_find_the_same_plans() -> None:
+    graph = random_graph(random.Random(2), 3, 3, [(512, 512)])
+    made = {each.name: each.plan for each in candidates(graph, Options())}
+    assert made == {name: SCHEDULES[name](graph, Options()) for name in made}
 
 
 # --- tuning -------------------------------------------------------------------------------------------------------

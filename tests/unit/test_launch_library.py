@@ -151,6 +151,26 @@ def test_a_launch_that_is_repeated() -> None:
     assert kernel.condition_counts(0, 1) == (3, 0) and kernel.condition_counts(0, 0) == (0, 1)
 
 
+def test_an_allocation_is_known_by_its_number() -> None:
+    """A launch that is repeated asks for the numbers only. With a new number, the extent is found again."""
+    driver = driver_of()
+    kernel = bound(driver, conditions=[DISJOINT, Inside(Range(1, Number(0), parse("4 * arg2")))])
+    launch(kernel)
+    assert driver.asked == [4, 4]
+    launch(kernel)
+    assert driver.asked == [4, 4, 1, 1]
+    driver.allocations = [X, Extent(Y.begin, Y.begin + 12)]
+    launch(kernel)
+    assert entries(driver) == ["k_1", "k_1", "k"]
+    driver.allocations, driver.mapped_twice, driver.buffer_ids = [X, Y], [Y], {X: 1, Y: 99}
+    launch(kernel)
+    driver.mapped_twice, driver.buffer_ids = [], {X: 0, Y: 0}  # a driver that knows no numbers
+    launch(kernel)
+    driver.asked.clear()
+    launch(kernel)
+    assert entries(driver)[-3:] == ["k", "k_1", "k_1"] and driver.asked == [4, 4]
+
+
 def test_pointers_into_one_allocation() -> None:
     """The query for the first one serves both. It does not serve a pointer behind the last byte."""
     driver = driver_of()

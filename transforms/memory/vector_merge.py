@@ -8,8 +8,14 @@ A vector load must be aligned to its size, while its parts need not be. So the a
 ``.align`` of variables and parameters and the factors of the indices. ``aligned`` is what the user promises of all
 pointer parameters (256 is true of all addresses that ``cudaMalloc`` returns). The promise is not checked here.
 
+Loops that read many constants are left as they are. Their warps read a line of the constants soon after each other, and
+the first-level cache has it for all of them, as long as they wait for the same global loads in each iteration. With
+fewer loads to wait for, warps drifted apart, each one missed that cache for itself, and a kernel took up to twice as
+long (docs/experiments/gate.md).
+
 Requires: value numbers, `Facts.memory`. Guarantees: the same bytes are read into the same registers; no new faults.
-Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma describes.
+Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma describes; global loads in loops that
+read a constant variable larger than that cache at an address in a register.
 Reference: LLVM's LoadStoreVectorizer.
 """
 
@@ -23,7 +29,8 @@ from ...analysis.effects import may_move
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Promise, RecordingPromise, Reference
 from ...analysis.values.alignment import Alignments
-from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Vec
+from ...arch import CONSTANT_CACHE
+from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Variable, Vec
 from ...ptx.decoding import form_of
 from ...ptx.operations import Operation
 from ..code_motion.expressions import is_described_by_pragma
@@ -73,6 +80,7 @@ class VectorMerge:
         self._record_needed(kernel, facts)
         alignment = self._alignment(facts)
         merged = 0
+        streaming = _loops_that_stream_constants(facts)
         # Blocks are rewritten at the end: after the first change all facts are computed again, with other numbers.
         rewritten: list[tuple[Block, list[Instr]]] = []
         for block in facts.cfg.rpo:
@@ -80,6 +88,10 @@ class VectorMerge:
             replaced: dict[Instr, Instr | None] = {}
             for loads in _unordered_ranges(instrs, facts):
                 for group in self._groups(loads, instrs, facts, alignment):
+                    if facts.loops.loop_of[block] in streaming and _is_global(group):
+                        message = f"{len(group)} adjacent loads are not merged: the loop reads many constants"
+                        remarks.add("Missed", self.name, "NotMerged", kernel, message, instr=group[0].instr)
+                        continue
                     if not remarks.may_rewrite(self.name, group[0].instr):
                         continue
                     first = min(group, key=lambda load: load.position)
@@ -132,11 +144,13 @@ class VectorMerge:
 
     def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
         """What would be merged in the whole kernel."""
+        streaming = _loops_that_stream_constants(facts)
         return [
             group
             for block in facts.cfg.rpo
             for loads in _unordered_ranges(facts.cfg.blocks[block].instrs, facts)
             for group in self._groups(loads, facts.cfg.blocks[block].instrs, facts, alignment)
+            if not (facts.loops.loop_of[block] in streaming and _is_global(group))
         ]
 
     def _groups(
@@ -167,6 +181,32 @@ class VectorMerge:
                         yield group
                         for load in group:
                             del by_offset[load.reference.offset]
+
+
+def _loops_that_stream_constants(facts: Facts) -> frozenset[int]:
+    """The numbers of the loops that themselves, not in inner loops, read a constant variable that does not fit into the
+    first-level cache at an address in a register."""
+    return frozenset(
+        loop
+        for block, loop in enumerate(facts.loops.loop_of)
+        if loop >= 0 and any(_streams_constants(instr, facts) for instr in facts.cfg.blocks[block].instrs)
+    )
+
+
+def _streams_constants(instr: Instr, facts: Facts) -> bool:
+    if instr.form.operation is not Operation.LOAD or instr.form.space != "const":
+        return False
+    address = instr.address
+    if address is None or not isinstance(address.base, Reg):
+        return False
+    reference = facts.memory.reference(instr)
+    objects = reference.objects if reference is not None else None
+    sizes = [each.bytes if isinstance(each, Variable) else None for each in objects or (None,)]
+    return any(size is None or size > CONSTANT_CACHE for size in sizes)
+
+
+def _is_global(group: list[_Load]) -> bool:
+    return group[0].reference.space in ("global", "generic")
 
 
 def _unordered_ranges(instrs: list[Instr], facts: Facts) -> Iterator[list[_Load]]:
