@@ -14,8 +14,10 @@ from collections.abc import Callable
 from ..fusion.point_copies import name_of_copy, with_copies
 from ..groups import Plan
 from ..lowered import Options
+from .counted import Work
 from .dynamic import Chooser
-from .work import Members, Work, work_of
+from .members import Members
+from .work import work_of
 
 __all__ = ["with_points_copied"]
 
