@@ -19,8 +19,8 @@ __all__ = ["main", "parse_flags", "run_step"]
 
 _INTERRUPTED = 130
 
-#: How many new objects start the garbage collector. The process ends with its file. Finding the versions of two files of
-#: 18 and 67 kB took 11 % more CPU time with 50,000, and 43 instead of 50 MB of memory (busy machine, Python 3.11).
+#: How many new objects start the garbage collector. The process ends with its file. Finding the versions of two files
+#: of 18 and 67 kB took 11 % more CPU time with 50,000, and 43 instead of 50 MB of memory (busy machine, Python 3.11).
 _OBJECTS = 1_000_000
 
 #: The options of `opt` that PTXMOTION_FLAGS may contain, by the names of their values. The others name files, or set
