@@ -172,8 +172,8 @@ def plan_by_model(
     horizontal: bool = False,
     known: KnownMembers | None = None,
 ) -> Plan:
-    """The plan with the least estimated time that the search finds (`GroupProblem`), in which costly functions of single
-    pixels may have images of their own. ``known``: of the graph with these images."""
+    """The plan with the least estimated time that the search finds (`GroupProblem`). Costly functions of single pixels
+    may have images of their own in it; ``known`` is that of the graph with these images."""
     problem = GroupProblem(with_pixel_images(graph), options, machine, horizontal=horizontal, known=known)
     return problem.plan(searched(problem.problem))
 
