@@ -252,7 +252,8 @@ def _show(arguments: argparse.Namespace) -> int:
         _print_counts(found, lowered, arguments.lowering)
     outputs = Outputs()
     if arguments.save_schedule:
-        outputs.add(arguments.save_schedule, _plan(lowered.graph, lowered.options, arguments.schedule).to_json())
+        graph = found.pipeline.graph(sizes=sizes)  # that of `lowered` may have operators that the search added
+        outputs.add(arguments.save_schedule, _plan(graph, lowered.options, arguments.schedule).to_json())
     if arguments.output:
         from .pipeline_picture import draw_pipeline
 

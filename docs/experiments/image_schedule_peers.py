@@ -126,13 +126,14 @@ def _planned(name: str, size: int) -> tuple[str, int, float, dict[str, Any]]:
 def _with_tiles(name: str, size: int, word: str) -> str:
     """The plan of dynamic programming over groups that have no tiles, or tiles of one kind."""
     from ptxmotion.dsl.image import Options
+    from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
     from ptxmotion.dsl.image.groups import Group, Plan
     from ptxmotion.dsl.image.schedule.costs import time_model
     from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
     from ptxmotion.dsl.image.schedule.shapes import shapes
     from ptxmotion.dsl.image.schedule.work import Members, Work, work_of
 
-    graph, options, cost = PROGRAMS[name].graph(size), Options(), time_model()
+    graph, options, cost = with_pixel_images(PROGRAMS[name].graph(size)), Options(), time_model()
     kind, whole = TILES[word]
 
     def is_allowed(group: Group) -> bool:
@@ -176,7 +177,7 @@ def compiled(folder: Path, name: str, size: int, plan: str | None, before: str =
     else:
         lowered = lower_plan(plan_from_json(graph, plan, options), options, "schedule")
     images: dict[Any, int] = {}
-    for image in (*graph.inputs, *graph.outputs, *lowered.buffers):
+    for image in (*lowered.graph.inputs, *lowered.graph.outputs, *lowered.buffers):
         images[image] = len(images)
 
     def written(launch: Any) -> Any:

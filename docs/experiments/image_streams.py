@@ -1,12 +1,13 @@
 """Image pipelines fused and as CUDA graphs: times beside separate kernels, and estimates beside measurements.
 
-    python docs/experiments/image_streams.py [PART ...] [--build] [--seconds N] [--sizes N,N]
+    python docs/experiments/image_streams.py [PART ...] [--build] [--plans FILE] [--seconds N] [--sizes N,N]
 
 Parts: ``fusion`` (six pipelines in separate kernels, and fused along edges, by minimum cuts, by exhaustive search and
 by the search that is used), ``edges`` (each edge of the graphs fused alone: what it saves, estimated and measured),
-``levels`` (four programs with pyramids: separate launches, a graph of separate kernels, fused launches, and a graph of
+``levels`` (five programs with pyramids: separate launches, a graph of separate kernels, fused launches, and a graph of
 fused kernels), ``branches`` (small kernels in branches and in a chain). Needs nvcc and, unless ``--build`` only
-compiles, a GPU and the extra `gpu`.
+compiles, a GPU and the extra `gpu`. ``--build`` writes the plans to FILE, and a run without it reads them from there:
+the search and the compiler need no GPU.
 
 Times are medians in microseconds. Arms take turns in random order. The rounds are done twice, and each row has both
 medians. ``fusion`` and ``edges`` time a graph of ten runs, so launches of the host do not count. ``levels`` and
@@ -16,21 +17,24 @@ medians. ``fusion`` and ``edges`` time a graph of ten runs, so launches of the h
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import random
 import statistics
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, cast
+from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from ptxmotion.dsl import f32, types
 from ptxmotion.dsl.image import Graph, Image, Options, lower, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.partition import MOST_EXHAUSTIVE, Partition, along_edges, exhaustive, min_cut
+from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
 from ptxmotion.dsl.image.fusion.planning import GroupProblem, searched
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import plan_from_json
@@ -49,7 +53,7 @@ from ptxmotion.toolchain.tools import arch_for
 
 ROUNDS, RUNS = 9, 10
 FUSED = ("sobel", "harris", "unsharp", "shi_tomasi", "enhance", "night")
-LEVELS = ("gradients", "laplacian", "mosaic", "spline")
+LEVELS = ("gradients", "laplacian", "mosaic", "spline", "local_laplacian")
 
 
 @point
@@ -118,7 +122,8 @@ class Arm:
         self.memory |= {image: sources[image.name] for image in graph.inputs}
         self.outputs = {image: backend.allocate(bytes_of(image)) for image in graph.outputs}
         self.memory |= self.outputs
-        self.modules = {name: backend.load(text) for name, text in ptx.items()}
+        assembled = {name: assemble_kept(text, arch_for(text)).cubin for name, text in ptx.items()}
+        self.modules = {name: backend.load_cubin(cubin) for name, cubin in assembled.items()}
         kernels = {name: module.kernel(name) for name, module in self.modules.items()}
         self.numbers = {each.name: numbers_of(graph)[each.name] for each in graph.scalars}
         self.calls: list[Callable[[], object]] = []
@@ -192,6 +197,7 @@ class Arm:
 def numbers_of(graph: Graph) -> dict[str, Any]:
     """The numbers of the program of the suite."""
     values = {"share": 0.04, "amount": 1.5, "gamma": 0.8, "low": 0.25, "high": 1.5, "darkness": 0.5, "gain": 1.5}
+    values |= {"alpha": 0.25, "beta": 0.75}
     return {each.name: each.type.dtype.type(values[each.name]) for each in graph.scalars}
 
 
@@ -248,7 +254,7 @@ def graph_for(name: str, size: int) -> Graph:
 
 def plans_of(part: str, name: str, size: int) -> dict[str, str]:
     """By arm: its plan as JSON, so that other processes can make it."""
-    graph = graph_for(name, size)
+    graph = with_pixel_images(graph_for(name, size))
     problem = GroupProblem(graph, Options())
     partitions: dict[str, Partition] = {}
     if part != "edges":
@@ -325,8 +331,14 @@ def device_estimate(lowered: Lowered) -> float:
 PARTS = ("branches", "levels", "fusion", "edges")
 
 
-def rows_of(parts: Sequence[str], sizes: list[int], jobs: int) -> dict[str, list[tuple[str, Arms, dict[str, float]]]]:
-    """By part: its rows. Plans are searched in several processes."""
+#: A pipeline with one size in one part of the tables.
+Wanted: TypeAlias = tuple[str, str, int]
+
+
+def rows_of(
+    parts: Sequence[str], sizes: list[int], jobs: int, known: Mapping[Wanted, dict[str, str]]
+) -> tuple[dict[str, list[tuple[str, Arms, dict[str, float]]]], dict[Wanted, dict[str, str]]]:
+    """By part: its rows; and all plans. Those that are not known are searched in several processes."""
     wanted = [
         (part, name, size)
         for part in parts
@@ -334,14 +346,28 @@ def rows_of(parts: Sequence[str], sizes: list[int], jobs: int) -> dict[str, list
         for size in sizes
         if part != "edges" or size in (512, 2048)
     ]
-    with process_pool(jobs) as pool:
-        plans = list(pool.map(plans_of, *zip(*wanted, strict=True))) if wanted else []
+    plans = {each: known[each] for each in wanted if each in known}
+    missing = [each for each in wanted if each not in known]
+    if missing:
+        with process_pool(jobs) as pool:
+            plans |= zip(missing, pool.map(plans_of, *zip(*missing, strict=True)), strict=True)
     rows: dict[str, list[tuple[str, Arms, dict[str, float]]]] = {part: [] for part in parts}
     if "branches" in rows:
         rows["branches"] = list(branch_rows())
-    for (part, name, size), each in zip(wanted, plans, strict=True):
-        rows[part].append(row(part, name, size, each))
-    return rows
+    for each in wanted:
+        rows[each[0]].append(row(*each, plans[each]))
+    return rows, plans
+
+
+def read_plans(path: Path) -> dict[Wanted, dict[str, str]]:
+    """The plans in a file of `write_plans`."""
+    records: list[Any] = json.loads(path.read_text(encoding="utf-8"))
+    return {(part, name, size): plans for part, name, size, plans in records}
+
+
+def write_plans(path: Path, plans: Mapping[Wanted, dict[str, str]]) -> None:
+    """Write plans as JSON: part, program, size, and the plans by their names."""
+    path.write_text(json.dumps([[*each, found] for each, found in plans.items()]), encoding="utf-8")
 
 
 def planned(arms: Arms, built: Compiler) -> dict[str, tuple[ExecutionPlan, dict[str, str], str]]:
@@ -359,13 +385,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="default: all")
     parser.add_argument("--build", action="store_true", help="only compile")
+    parser.add_argument("--plans", type=Path, help="the file of the plans")
     parser.add_argument("--seconds", type=float, default=120, help="no row starts later")
     parser.add_argument("--sizes", default="512,1024,2048,4096", help="widths and heights")
     parser.add_argument("--jobs", type=int, default=8, help="kernels that are compiled at a time")
     chosen = parser.parse_args()
     start = time.monotonic()
     sizes = [int(each) for each in cast("str", chosen.sizes).split(",")]
-    rows = rows_of(chosen.parts or PARTS, sizes, chosen.jobs)
+    known = read_plans(chosen.plans) if chosen.plans and not chosen.build else {}
+    rows, plans = rows_of(chosen.parts or PARTS, sizes, chosen.jobs, known)
+    if chosen.plans and chosen.build:
+        write_plans(chosen.plans, plans)
     print(f"planned: {time.monotonic() - start:.1f} s", flush=True)
     built = Compiler(chosen.jobs)
     built.add([arm[0] for part in rows.values() for _, arms, _ in part for arm in arms.values()])

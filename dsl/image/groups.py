@@ -20,6 +20,8 @@ from typing import Any, Literal, TypeAlias, cast
 from ...spelling import did_you_mean
 from .. import types as t
 from ..errors import DslError
+from .fusion.pixel_images import with_pixel_images
+from .fusion.point_copies import named_copies
 from .graph import Graph
 from .lowered import Options
 from .lowering import checks_of
@@ -384,11 +386,14 @@ class Plan:
 
 
 def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
-    """The plan of a graph that `Plan.to_json` wrote, or that was edited. Raises `DslError` if it is not a legal plan of
-    this graph."""
-    by_name = {node.name: node for node in graph.nodes}
+    """The plan of a graph that `Plan.to_json` wrote, or that was edited. It may name images of functions
+    (`fusion.pixel_images`) and copies of operators (`fusion.point_copies`). Raises `DslError` if it is not a legal plan
+    of this graph."""
+    by_name: dict[str, Node[Any]] = {}
     try:
         document: Any = json.loads(text)
+        graph = _named(graph, document)
+        by_name = {node.name: node for node in graph.nodes}
         _check_members(document, _PLAN_MEMBERS, f"a plan of {graph.name}")
         name: object = document["pipeline"]
         if name != graph.name:
@@ -421,6 +426,16 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
     plan = Plan(graph, groups)
     plan.check(options)
     return plan
+
+
+def _named(graph: Graph, document: Any) -> Graph:
+    """The graph with those images of functions, and copies of point operators, that the plan names."""
+    named = {name for group in document["groups"] for name in group["nodes"]}
+    for base in (graph, with_pixel_images(graph)):
+        made = named_copies(base, named)
+        if named <= {node.name for node in made.nodes}:
+            return made
+    return graph
 
 
 def _check_members(value: Any, known: Sequence[str], owner: str) -> None:

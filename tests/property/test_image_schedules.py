@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from ptxmotion.dsl import DslError, f32, i32, types, u8
+from ptxmotion.dsl import DslError, f32, i32, sqrt, types, u8
 from ptxmotion.dsl.image import Accessor, Boundary, Compiled, Domain, Options, Window, graph_of, operator_from_text
 from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
+from ptxmotion.dsl.image.fusion.point_copies import with_copies
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json
@@ -55,13 +57,25 @@ def check(seed: int) -> None:
     nvcc = compiler()
     options = Options(nvcc=nvcc)
     expected = results(Compiled(lower(graph, "naive", options), nvcc), arrays, f"seed {seed}, naive")
-    for plan in (random_plan(rng, graph), random_plan(rng, graph), rng.choice(candidates(graph, options)).plan):
+    for plan in (
+        random_plan(rng, graph),
+        random_plan(rng, with_pixel_images(graph)),
+        rng.choice(candidates(graph, options)).plan,
+    ):
         if all(is_fast(group) for group in plan.groups):
             assert plan_from_json(graph, plan.to_json(), options) == plan
             message = f"seed {seed}\n{graph}\n{plan}"
             made = results(Compiled(lower_plan(plan, options, "plan"), nvcc), arrays, message)
             for got, wanted in zip(made, expected, strict=True):
                 assert same_bits(got, wanted), message
+
+
+def changed(rng: random.Random, graph: Graph) -> Graph:
+    """The graph with images of functions, and with copies of some point operators."""
+    made = with_pixel_images(graph)
+    for node in graph.nodes:
+        made = with_copies(made, node.name) if rng.random() < 0.5 else made
+    return made
 
 
 def same_bits(got: NDArray[Any], wanted: NDArray[Any]) -> bool:
@@ -108,15 +122,17 @@ def local(rng: random.Random, number: int, word: str, image: Image[Any]) -> Imag
     left, right, up, down = (rng.choice([0, 0, 1, 1, 2, 3]) for _ in range(4))
     domain = Domain([(dx, dy) for dx in range(-left, right + 1) for dy in range(-up, down + 1)])
     kind = "f32" if word == "f32" else "i32"
+    # A function that the searches may compute once for each pixel.
+    pixel = "sqrt(abs(src[dx, dy]) + 0.5)" if word == "f32" and rng.random() < 0.4 else "src[dx, dy]"
     lines = [
         f"def local{number}(src: Window[{word}]) -> {word}:",
         f"    total: {kind} = {'-0.0' if word == 'f32' else '0'}",
         f"    for dy in range({-up}, {down + 1}):",
         f"        for dx in range({-left}, {right + 1}):",
-        f"            total = total * {rng.choice([3, 5])} + src[dx, dy]",
+        f"            total = total * {rng.choice([3, 5])} + {pixel}",
         f"    return {word}(total & 255)" if word == "u8" else "    return total",
     ]
-    names = {"Window": Window, "i32": i32, word: PIXELS[word][1]}
+    names = {"Window": Window, "i32": i32, "sqrt": sqrt, word: PIXELS[word][1]}
     operator = operator_from_text("\n".join(lines) + "\n", names, domain)
     boundary = rng.choice([*BOUNDARIES, *(ZEROS if word == "f32" else ())])
     offset = (0, 0)

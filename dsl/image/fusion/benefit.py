@@ -141,6 +141,11 @@ _FUNCTIONS = {
 _DIVISION = 9
 
 
+def instructions_of_function(name: str) -> int:
+    """The machine instructions of a function of the kernel language for f32; 1 for those that the ALU computes."""
+    return _FUNCTIONS.get(name, 1)
+
+
 def operations_of(node: Node[Any]) -> Operations:
     """The operations of an operator, counted in its source. A loop counts as often as its constant range says, and both
     sides of an `if` count. Computations of offsets do not count."""

@@ -22,6 +22,7 @@ from .cost import GroupCost, best_group, cost_of
 from .legality import Limits, problem_of_block
 from .machine import Machine, machine_here
 from .partition import MOST_EXHAUSTIVE, Block, Partition, Problem, along_edges, improved, min_cut
+from .pixel_images import with_pixel_images
 
 __all__ = ["GroupProblem", "fused", "fused_horizontally", "names_of", "plan_by_model", "searched", "thesis_problem"]
 
@@ -171,8 +172,9 @@ def plan_by_model(
     horizontal: bool = False,
     known: KnownMembers | None = None,
 ) -> Plan:
-    """The plan with the least estimated time that the search finds (`GroupProblem`)."""
-    problem = GroupProblem(graph, options, machine, horizontal=horizontal, known=known)
+    """The plan with the least estimated time that the search finds (`GroupProblem`). Costly functions of single pixels
+    may have images of their own in it; ``known`` is that of the graph with these images."""
+    problem = GroupProblem(with_pixel_images(graph), options, machine, horizontal=horizontal, known=known)
     return problem.plan(searched(problem.problem))
 
 

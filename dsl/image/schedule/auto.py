@@ -4,6 +4,7 @@ Two searches of papers make plans: dynamic programming with the cost function of
 grouping (`greedy`). Dynamic programming with the model of time (`dynamic`) and the search of fusion (`fused`) make two
 more, and the last one has a kernel for each operator (`separate`). The model of time is that of all searches, so their
 plans can be compared: ``auto`` is the plan with the least time, and never slower than a kernel for each operator.
+All but `separate` plan the graph in which costly functions of single pixels have images (`fusion.pixel_images`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from typing import Any
 
 from ....spelling import did_you_mean
 from ...errors import DslError
+from ..fusion.pixel_images import with_pixel_images
 from ..fusion.planning import plan_by_model
 from ..graph import Graph
 from ..group_lowering import lower_plan
 from ..groups import Plan, plan_from_json, separate
 from ..lowered import Lowered, Options
+from .copied_points import with_points_copied
 from .costs import Model, TimeModel, paper_model, time_model
 from .dynamic import Chooser, dynamic_plan
 from .greedy import greedy_plan
@@ -48,24 +51,30 @@ def microseconds(plan: Plan, options: Options, model: Model | TimeModel, known: 
 
 
 def _paper(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, paper_model()))[0]
+    return dynamic_plan(Chooser(with_pixel_images(graph), options, paper_model()))[0]
 
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
-    return dynamic_plan(Chooser(graph, options, time_model()))[0]
+    model = time_model()
+    return with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
-    model, known, works = time_model(), KnownMembers(graph, options), dict[Any, Any]()
+    model, searched, works = time_model(), with_pixel_images(graph), dict[Any, Any]()
+    known = KnownMembers(searched, options)
+    by_time = dynamic_plan(Chooser(searched, options, model, works, known))[0]
     plans = {
-        "dynamic": dynamic_plan(Chooser(graph, options, model, works, known))[0],
-        "paper": dynamic_plan(Chooser(graph, options, paper_model(), works, known))[0],
-        "greedy": greedy_plan(graph, options, known),
-        "fused": plan_by_model(graph, options, known=known),
+        "dynamic": with_points_copied(by_time, options, model),
+        "paper": dynamic_plan(Chooser(searched, options, paper_model(), works, known))[0],
+        "greedy": greedy_plan(searched, options, known),
+        "fused": plan_by_model(searched, options, known=known),
         "separate": separate(graph, options.block),
     }
-    made = [Candidate(name, plan, microseconds(plan, options, model, known)) for name, plan in plans.items()]
+    made = [
+        Candidate(name, plan, microseconds(plan, options, model, known if plan.graph is searched else None))
+        for name, plan in plans.items()
+    ]
     return sorted(made, key=lambda each: each.microseconds)
 
 
@@ -84,7 +93,7 @@ SCHEDULES: Mapping[str, Callable[[Graph, Options], Plan]] = {
     "auto": auto_plan,
     "dynamic": _dynamic,
     "paper": _paper,
-    "greedy": greedy_plan,
+    "greedy": lambda graph, options: greedy_plan(with_pixel_images(graph), options),
     "fused": plan_by_model,
     "separate": lambda graph, options: separate(graph, options.block),
 }
