@@ -151,7 +151,7 @@ def main() -> int:
         return compared(chosen.file, chosen.compare)
     names = sorted(chosen.programs, key=lambda name: -len(PROGRAMS[name].graph(16).nodes))
     if chosen.suite:
-        known = {case.benchmark for case in PROGRAMS.values()}
+        known = {f"image/{case.benchmark}" for case in PROGRAMS.values()}
         names += [each.fullname for each in benchmarks("image") if each.pipeline and each.fullname not in known]
     names += [f"random/{seed}" for seed in range(chosen.random)] + [f"large/{seed}" for seed in range(chosen.large)]
     if chosen.exhaustive:

@@ -9,8 +9,9 @@ from ptxmotion.dsl import f32, sqrt
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Window, local, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.execution import Compiled
+from ptxmotion.dsl.image.fusion import cost
 from ptxmotion.dsl.image.fusion.benefit import operations_of
-from ptxmotion.dsl.image.fusion.cost import Machine, best_group, cost_of
+from ptxmotion.dsl.image.fusion.cost import GroupCost, Machine, best_group, cost_of
 from ptxmotion.dsl.image.fusion.legality import Limits, problem_of_block
 from ptxmotion.dsl.image.fusion.partition import (
     Block,
@@ -267,6 +268,24 @@ def test_the_model_counts_what_a_group_does() -> None:
     rows = cost_of(Group(graph, graph.nodes, pixels=(1, 4)), options, machine)
     assert rows.instructions < whole.instructions, "rows of a thread share pixels"
     assert best_group(Members(graph, graph.nodes, options), machine) is not None
+
+
+def test_of_equal_tiles_the_first_ones_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice does not depend on the addresses of operators, so a pipeline has the same plan in each process."""
+
+    def alike(members: Members, group: Group, machine: Machine) -> tuple[Group, GroupCost]:
+        """One tile is better than none and than several, and all operators are equal."""
+        return group, GroupCost(0, 0, [2.0, 1.0, 3.0][min(2, len(group.tiled))])
+
+    monkeypatch.setattr(cost, "_legal", alike)
+    kept: list[Any] = []
+    for number in range(6):
+        kept += [[object()] * number, harris.graph(64, 64)]
+        members = Members(kept[-1], kept[-1].nodes, Options())
+        found = best_group(members, Machine())
+        assert found is not None
+        first = next(n for n in members.nodes if n in members.read_by_windows | members.repeated)
+        assert found[0].tiled == {first}
 
 
 def test_fused_pipelines_compute_the_same() -> None:

@@ -119,7 +119,7 @@ class _Search:
         if found is None:
             found = self.best(nodes)
         group = found[0] if found is not None else members.group
-        for node in list(group.tiled):
+        for node in [node for node in nodes if node in group.tiled]:
             nested = replace(group, tiled=group.tiled - {node})
             if nested.copies(self.options)[node] <= 1 and members.is_legal(nested):
                 group = nested

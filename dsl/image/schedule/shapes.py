@@ -91,7 +91,8 @@ def tiled_sets(members: Members) -> list[frozenset[Node[Any]]]:
     read = frozenset(node for node in reached if node in windowed)
     repeated = frozenset(node for node in reached if node.operator.kind == "local" and copies[node] > 1)
     found = [frozenset[Node[Any]](), read, repeated]
-    found += [whole - {node} for whole in (read, repeated) if len(whole) <= 4 for node in whole]
+    small = [whole for whole in (read, repeated) if len(whole) <= 4]
+    found += [whole - {node} for whole in small for node in group.nodes if node in whole]
     return list(dict.fromkeys(found))
 
 
