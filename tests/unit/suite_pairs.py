@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 from ptxmotion.emulator.backend import Buffer as DeviceBuffer
 from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
+from ptxmotion.emulator.block_groups import BlockGroups
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import run
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
@@ -65,10 +66,19 @@ class _Recorder(EmulatorBackend):
         self._last = None
         return super().read(buffer, dtype, count, offset)
 
-    def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Sequence[Any]) -> None:
+    def launch(
+        self,
+        kernel: EmulatorKernel,
+        grid: Any,
+        block: Any,
+        shared: int,
+        args: Sequence[Any],
+        *,
+        groups: BlockGroups | None = None,
+    ) -> None:
         site = self._site(kernel, grid, block, shared, args)
         before = self._memory()
-        super().launch(kernel, grid, block, shared, args)
+        super().launch(kernel, grid, block, shared, args, groups=groups)
         if self._last is not None:
             self._look(self._last[0], site, self._last[1])
         self._last = site, before
