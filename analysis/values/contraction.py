@@ -36,7 +36,8 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
    φ do, unless ptxas folds them.
    ptxas may also sink a product into the block of its only reader: a kernel in which it did that had one load less.
 5. Of a sum of two contractible products one is contracted. ptxas chooses it. ``add p, p`` is not contracted, nor is the
-   sum of two products of the same operands, in either order. Two loads of one address may become the same operand.
+   sum of two products of the same operands, in either order. Two loads of one address may become the same operand. This
+   also holds where one of the two products is rounded because it is stored, too.
 6. Equal products are not merged before contraction: of two ``mul`` of the same operands, one that is stored and one
    that is summed, the second is contracted.
 7. A store and a load of global or shared memory round. Local memory that ptxas promotes to registers does not, nor do
@@ -254,10 +255,11 @@ class _Classes:
             unsure = [product for product in products if kinds[product] != "rounded"]
             if each in incoming:
                 kinds.update((product, "open") for product in unsure)
-            elif len(unsure) > 1:
+                continue
+            if len(unsure) > 1:
                 kinds.update((product, "paired") for product in unsure if kinds[product] == "contracted")
-                same = [product for group in equal if len(products & set(group)) > 1 for product in group]
-                kinds.update((product, "open") for product in unsure if product in same)
+            same = [product for group in equal if len(products & set(group)) > 1 for product in group]
+            kinds.update((product, "open") for product in unsure if product in same)
         found = {
             instr: Product(kinds[instr], frozenset(reach.sums), frozenset(reach.readers))
             for instr, reach in reached.items()
