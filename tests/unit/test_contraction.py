@@ -3,8 +3,10 @@
 import pytest
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.contraction import Contraction, may_contract, pinned, role
+from ptxmotion.judges import Assembled
 from ptxmotion.ptx import decode, parse, print_module
 from ptxmotion.toolchain.contraction_counts import contraction_counts
+from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, find_tool
 from ptxmotion.transforms.kernel_fusion.fused_kernel import build
 from ptxmotion.transforms.kernel_fusion.fusibility import decide
@@ -210,6 +212,25 @@ def test_products_with_a_constant_do_not_become_equal(factor: str, store: str) -
         parsed = parse(module(loads + products + store + S, declarations=".reg .f32 %u;"))
         run_passes(parsed, passes, Remarks(parsed))
         assert print_module(parsed).count("ld.global.f32") == 2
+
+
+@pytest.mark.parametrize("stored", ["%p", "%q"])
+@pytest.mark.parametrize("passes", ["lcm", "O3"])
+def test_a_stored_product_does_not_become_equal_to_another_one(passes: str, stored: str) -> None:
+    """As above, but one of the two products is stored, so it is rounded. ptxas contracts the other one."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    loads = "ld.global.f32 %a, [%x+4]; mul.f32 %p, %a, 0f3F808000; ld.global.f32 %b, [%x+4]; "
+    sums = "mul.f32 %q, %b, 0f3F808000; add.f32 %s, %p, %q; "
+    text = module(loads + sums + S + f"st.global.f32 [%o+12], {stored}; ")
+    assert contraction_counts(text)["k"].contracted == 1
+    for reader in (None, Assembled(PtxasJudge())):
+        parsed = parse(text)
+        run_passes(parsed, passes, Remarks(parsed), float_code=reader)
+        assert contraction_counts(print_module(parsed))["k"].contracted == 1
 
 
 @pytest.mark.parametrize("passes", ["cse", "O3"])
