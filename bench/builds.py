@@ -156,6 +156,8 @@ def main() -> int:
         builds = Builds(Path(work), arguments.word, arguments.variable)
         compilers = builds.compilers("", Path(FOLDER))
         if arguments.against:
+            if arguments.against.resolve().name != "ptxmotion":
+                parser.error("--against: the folder of the other version has to be named ptxmotion")
             compilers |= builds.compilers("against", arguments.against.resolve())
         for folder in arguments.folders:
             try:
