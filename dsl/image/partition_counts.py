@@ -173,9 +173,8 @@ class Counts:
 
         across, down = (np.repeat(np.arange(len(each)), [part.size for part in each]) for each in (columns, rows))
         groups = BlockGroups((down[:, None] * len(columns) + across).reshape(-1))
-        self.backend.launch(
-            self.kernel, (across.size, down.size, 1), (*self.block, 1), 0, self.arguments, groups=groups
-        )
+        grid = (across.size, down.size, 1)
+        self.backend.launch_in_groups(self.kernel, grid, (*self.block, 1), 0, self.arguments, groups)
         found = [[Counter[tuple[Any, int]]() for _ in columns] for _ in rows]
         for place, warps in groups.warps.items():
             for group in np.flatnonzero(warps).tolist():

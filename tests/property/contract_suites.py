@@ -12,7 +12,6 @@ from ptxmotion.contract import Contract, Extent, Launch, holds
 from ptxmotion.contract.conditions import value_in
 from ptxmotion.contract.expressions import evaluate
 from ptxmotion.emulator.backend import Buffer, EmulatorBackend, EmulatorKernel
-from ptxmotion.emulator.block_groups import BlockGroups
 from ptxmotion.suites.registry import Benchmark
 from ptxmotion.suites.runner import run
 
@@ -34,16 +33,7 @@ class ContractBackend(EmulatorBackend):
         self._contracts[id(loaded.module)] = (loaded, result.contract)
         return loaded
 
-    def launch(
-        self,
-        kernel: EmulatorKernel,
-        grid: Any,
-        block: Any,
-        shared: int,
-        args: Any,
-        *,
-        groups: BlockGroups | None = None,
-    ) -> None:
+    def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Any) -> None:
         loaded, contract = self._contracts[id(kernel.module)]
         facts = launch_of(kernel, grid, block, shared, args)
         for version in contract.kernels[kernel.name].versions:
@@ -53,7 +43,7 @@ class ContractBackend(EmulatorBackend):
                     np.uint32(evaluate(each, lambda symbol: value_in(facts, symbol)))
                     for each in (version.launch.arguments if version.launch else ())
                 ]
-                super().launch(loaded.kernel(version.entry), grid, block, shared, [*args, *more], groups=groups)
+                super().launch(loaded.kernel(version.entry), grid, block, shared, [*args, *more])
                 return
 
 

@@ -12,7 +12,6 @@ import numpy as np
 from memory_oracle import Tally, check_accesses, speculated
 from ptxmotion.analysis import Facts
 from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
-from ptxmotion.emulator.block_groups import BlockGroups
 from ptxmotion.ptx import parse
 from ptxmotion.suites.registry import Benchmark
 from ptxmotion.suites.runner import run
@@ -41,24 +40,15 @@ class Tracing(EmulatorBackend):
         self._kept = [*getattr(self, "_kept", []), loaded]  # keeps the object alive, so that its id is not used again
         return loaded
 
-    def launch(
-        self,
-        kernel: EmulatorKernel,
-        grid: Any,
-        block: Any,
-        shared: int,
-        args: Any,
-        *,
-        groups: BlockGroups | None = None,
-    ) -> None:
+    def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Any) -> None:
         number = self._launches[kernel.name] = self._launches.get(kernel.name, 0) + 1
         if number > _LAUNCHES:
-            super().launch(kernel, grid, block, shared, args, groups=groups)
+            super().launch(kernel, grid, block, shared, args)
             return
         plain = self.options
         self.options = type(plain)(plain.checks, plain.counts, trace=True, fine=plain.fine)
         try:
-            super().launch(kernel, grid, block, shared, args, groups=groups)
+            super().launch(kernel, grid, block, shared, args)
         finally:
             self.options = plain
         trace = self.traces.pop()

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 from ptxmotion.emulator.backend import Buffer as DeviceBuffer
 from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
-from ptxmotion.emulator.block_groups import BlockGroups
 from ptxmotion.suites.registry import find
 from ptxmotion.suites.runner import run
 from ptxmotion.transforms.kernel_fusion.fused_kernel import FusedKernel, build
@@ -66,19 +65,10 @@ class _Recorder(EmulatorBackend):
         self._last = None
         return super().read(buffer, dtype, count, offset)
 
-    def launch(
-        self,
-        kernel: EmulatorKernel,
-        grid: Any,
-        block: Any,
-        shared: int,
-        args: Sequence[Any],
-        *,
-        groups: BlockGroups | None = None,
-    ) -> None:
+    def launch(self, kernel: EmulatorKernel, grid: Any, block: Any, shared: int, args: Sequence[Any]) -> None:
         site = self._site(kernel, grid, block, shared, args)
         before = self._memory()
-        super().launch(kernel, grid, block, shared, args, groups=groups)
+        super().launch(kernel, grid, block, shared, args)
         if self._last is not None:
             self._look(self._last[0], site, self._last[1])
         self._last = site, before
@@ -163,8 +153,7 @@ def _three(value: Any) -> Triple:
 
 
 def adjacent_pairs(name: str, tries: int = 1, *, grid_barrier: bool = False) -> list[AdjacentPair]:
-    """The pairs of launches that follow each other in the program ``name``, in its smallest size. Of each pair of
-    kernels up to ``tries`` are fused and run."""
+    """The pairs of program ``name`` in its smallest size. Up to ``tries`` of each are fused and run."""
     backend = _Recorder(tries, grid_barrier=grid_barrier)
     outcome = run(find(name), backend, compiled(name), "tiny", 0)
     assert outcome.differences == []

@@ -45,7 +45,7 @@ def run(groups: list[int], lanes: int) -> tuple[EmulatorBackend, dict[tuple[str,
     backend = EmulatorBackend(device=Emulator(lanes=lanes))
     counted = BlockGroups(groups)
     kernel = backend.load(KERNEL).kernel("k")
-    backend.launch(kernel, (BLOCKS, 1, 1), (THREADS, 1, 1), 0, [], groups=counted)
+    backend.launch_in_groups(kernel, (BLOCKS, 1, 1), (THREADS, 1, 1), 0, [], counted)
     return backend, {(function.name, number): warps.tolist() for (function, number), warps in counted.warps.items()}
 
 
@@ -72,5 +72,5 @@ def test_each_block_counts_for_its_group(lanes: int) -> None:
 def test_counts_do_not_need_the_other_counts() -> None:
     backend = EmulatorBackend(checks=False, counts=False)
     groups = BlockGroups(np.zeros(BLOCKS, np.int64))
-    backend.launch(backend.load(KERNEL).kernel("k"), (BLOCKS, 1, 1), (THREADS, 1, 1), 0, [], groups=groups)
+    backend.launch_in_groups(backend.load(KERNEL).kernel("k"), (BLOCKS, 1, 1), (THREADS, 1, 1), 0, [], groups)
     assert sum(int(each[0]) for (_, number), each in groups.warps.items() if number == 1) == 3 * sum(range(BLOCKS))
