@@ -70,12 +70,12 @@ def test_levels_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_levels_find_a_wrong_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    outputs = {
-        "-O1": lambda text: text.replace("[%d1+8]", "[%d1+12]"),
-        "-O2": lambda text: text.replace("add.f32", "add.f64"),
-        "-O3": lambda text: text.replace("mul.f32", "sub.f32"),
-    }
-    monkeypatch.setattr(levels, "optimized", lambda text, level: outputs[level](text))
+    wrong = {"-O1": ("[%d1+8]", "[%d1+12]"), "-O2": ("add.f32", "add.f64"), "-O3": ("mul.f32", "sub.f32")}
+
+    def optimized(text: str, level: str) -> str:
+        return text.replace(*wrong[level])
+
+    monkeypatch.setattr(levels, "optimized", optimized)
     keep = tmp_path / "keep"
     keep.mkdir()
     call(levels, monkeypatch, str(folder(tmp_path, 1)), "--inputs", "2", "--levels=-O1,-O2,-O3", "--keep", str(keep))
