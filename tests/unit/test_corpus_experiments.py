@@ -70,12 +70,12 @@ def test_levels_of_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 def test_levels_find_a_wrong_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    changes = {"-O1": ("[%d1+8]", "[%d1+12]"), "-O2": ("add.f32", "add.f64"), "-O3": ("mul.f32", "sub.f32")}
+    wrong = {"-O1": ("[%d1+8]", "[%d1+12]"), "-O2": ("add.f32", "add.f64"), "-O3": ("mul.f32", "sub.f32")}
 
-    def wrongly_optimized(text: str, level: str) -> str:
-        return text.replace(*changes[level])
+    def optimized(text: str, level: str) -> str:
+        return text.replace(*wrong[level])
 
-    monkeypatch.setattr(levels, "optimized", wrongly_optimized)
+    monkeypatch.setattr(levels, "optimized", optimized)
     keep = tmp_path / "keep"
     keep.mkdir()
     call(levels, monkeypatch, str(folder(tmp_path, 1)), "--inputs", "2", "--levels=-O1,-O2,-O3", "--keep", str(keep))
