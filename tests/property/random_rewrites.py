@@ -278,10 +278,13 @@ def _coordinates(text: _Text) -> None:
             parts["xyz".index(axis)] = result
             return [f"\tmov.v4.u32 {{{', '.join(parts)}}}, %{name};"]
         pair, other = text.double(), text.word()
-        sources, results = [f"%{name}.{axis}", text.rng.choice(["7", f"%{name}.{axis}"])], [result, other]
+        # ptxas refuses a list of a special register and a literal.
+        sources, results = [f"%{name}.{axis}", text.rng.choice([other, f"%{name}.{axis}"])], [result, other]
+        lines = [f"\tmov.u32 {other}, 7;"] if other in sources else []
         if text.rng.random() < 0.5:
             sources, results = sources[::-1], results[::-1]
-        return [f"\tmov.b64 {pair}, {{{', '.join(sources)}}};", f"\tmov.b64 {{{', '.join(results)}}}, {pair};"]
+        lines.append(f"\tmov.b64 {pair}, {{{', '.join(sources)}}};")
+        return [*lines, f"\tmov.b64 {{{', '.join(results)}}}, {pair};"]
 
     text.each(0.7, change)
 

@@ -351,4 +351,5 @@ def test_lanes_meet_those_of_their_membermask(seeds: list[int]) -> None:
         schedule = rng.choice(SCHEDULES)
         result = Emulator(budget=100_000).load(text).launch("k", 1, lanes, [told, out], schedule=schedule, seed=seed)
         assert out.tolist() == expected.tolist(), (seed, schedule)
-        assert not result.findings, (seed, schedule)
+        # `shfl` may name a lane that is not at the meeting. The emulator then gives the lane's own value.
+        assert {each.kind for each in result.findings} <= {"absent-lane"}, (seed, schedule)
