@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
-    "CONSTANT_CACHE",
     "ARCHITECTURES",
+    "CONSTANT_CACHE",
     "DEFAULT_TARGET",
     "H200_CLOCK",
     "H200_MULTIPROCESSORS",
@@ -76,12 +76,12 @@ LATENCY: Mapping[str, int] = {
     "barrier": 30,
     "shuffle": 25,
 }
+#: All other instructions that set a barrier: conversions, special functions, wide products, special registers, …
+OTHER_LATENCY = 20
+
 #: Bytes of the first-level cache of constants. Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via
 #: Microbenchmarking*, 2018.
 CONSTANT_CACHE = 2048
-
-#: All other instructions that set a barrier: conversions, special functions, wide products, special registers, …
-OTHER_LATENCY = 20
 
 
 @dataclass(frozen=True, slots=True)

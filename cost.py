@@ -83,9 +83,9 @@ class Figures:
     multiprocessor; ``weight`` is the sum of the weights of the instructions; ``spills`` counts accesses to local
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
     which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
-    the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on. ``sm``
-    is the architecture, 90 for sm_90a. ``requests`` are the weights of the instructions that the load/store unit
-    executes.
+    the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on.
+    ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
+    ``requests`` are the weights of the instructions that the load/store unit executes.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -118,8 +118,8 @@ class Figures:
         return max(self.work(warps), self.cycles / warps)
 
     def waits(self, warps: float, reserve: float) -> bool:
-        """Whether the latencies of a warp are at least ``reserve`` times the work of the ``warps`` warps of its
-        scheduler."""
+        """Whether the latencies of a warp are at least ``reserve`` times the instructions that its scheduler issues for
+        ``warps`` warps. It does not count the load/store unit, as `work` does."""
         return self.cycles >= reserve * warps * self.weight
 
     @property

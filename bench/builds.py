@@ -101,7 +101,7 @@ class Builds:
         return Seconds(cpu, ended - started)
 
     def prepare(self, folder: Path, compiler: Compiler) -> Path:
-        """A cache that contains what is made once."""
+        """A cache that contains only what a compiler makes once for all programs (`_MADE_ONCE`)."""
         cache = self._work / f"{Path(compiler.path).name}-once"
         if not cache.exists():
             self.build(folder, Compiler(compiler.path, {"PTXMOTION_CONTRACT": "1"}), cache)

@@ -161,7 +161,7 @@ class EmulatorBackend:
         args: Sequence[Buffer | np.generic | bytes],
     ) -> None:
         """Run ``kernel``. Raises `LaunchError`, `UnsupportedInstruction`, `EmulatorFault`."""
-        self._launch(kernel, grid, block, shared, args, None)
+        self.launch_in_groups(kernel, grid, block, shared, args, None)
 
     def launch_in_groups(
         self,
@@ -170,20 +170,9 @@ class EmulatorBackend:
         block: int | Sequence[int],
         shared: int,
         args: Sequence[Buffer | np.generic | bytes],
-        groups: BlockGroups,
-    ) -> None:
-        """The same as `launch`, and ``groups`` counts what its groups of blocks execute."""
-        self._launch(kernel, grid, block, shared, args, groups)
-
-    def _launch(
-        self,
-        kernel: EmulatorKernel,
-        grid: int | Sequence[int],
-        block: int | Sequence[int],
-        shared: int,
-        args: Sequence[Buffer | np.generic | bytes],
         groups: BlockGroups | None,
     ) -> None:
+        """The same as `launch`, and ``groups`` counts what its groups of blocks execute."""
         params = check_arguments(kernel.entry, args)
         values: list[bytes] = []
         for param, value in zip(params, args, strict=True):

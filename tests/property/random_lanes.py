@@ -10,6 +10,7 @@ Plans are not those of the searches: a group has any tiled operators, columns, r
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -36,7 +37,7 @@ from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.dsl.image.tiling.lane_layout import COLUMNS
 from ptxmotion.dsl.image.windows import layout_of
 
-__all__ = ["random_array", "random_graph", "random_plan"]
+__all__ = ["random_array", "random_graph", "random_parts", "random_plan"]
 
 #: The most instructions of a kernel by the model, and the most pixels of a window that are read, so that kernels are
 #: compiled in a short time.
@@ -159,15 +160,10 @@ def random_array(image: Image[Any], seed: int) -> NDArray[Any]:
     return rng.integers(bits.min, bits.max, shape, dtype=dtype, endpoint=True)
 
 
-def random_plan(rng: random.Random, graph: Graph, options: Options) -> Plan:
-    """Operators that were merged at random. Most groups whose operators lanes can compute have tiles of lanes."""
-    known: dict[tuple[Node[Any], ...], Group | None] = {}
-
-    def group_of(nodes: tuple[Node[Any], ...]) -> Group | None:
-        if nodes not in known:
-            known[nodes] = _group(rng, graph, nodes, options)
-        return known[nodes]
-
+def random_parts(
+    rng: random.Random, graph: Graph, is_possible: Callable[[tuple[Node[Any], ...]], bool]
+) -> list[tuple[Node[Any], ...]]:
+    """The operators of a graph, merged at random as long as one kernel can compute each part."""
     parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
     for _ in range(4 * len(parts)):
         if len(parts) < 2:
@@ -178,9 +174,22 @@ def random_plan(rng: random.Random, graph: Graph, options: Options) -> Plan:
             groups = groups_of(graph, merged)
         except DslError:
             continue
-        if all(group_of(nodes) is not None for nodes in groups):
+        if all(is_possible(nodes) for nodes in groups):
             parts = merged
-    made = [group_of(nodes) for nodes in groups_of(graph, parts)]
+    return groups_of(graph, parts)
+
+
+def random_plan(rng: random.Random, graph: Graph, options: Options) -> Plan:
+    """Operators that were merged at random. Most groups whose operators lanes can compute have tiles of lanes."""
+    known: dict[tuple[Node[Any], ...], Group | None] = {}
+
+    def group_of(nodes: tuple[Node[Any], ...]) -> Group | None:
+        if nodes not in known:
+            known[nodes] = _group(rng, graph, nodes, options)
+        return known[nodes]
+
+    parts = random_parts(rng, graph, lambda nodes: group_of(nodes) is not None)
+    made = [group_of(nodes) for nodes in parts]
     assert None not in made, "every operator has a kernel"
     return Plan(graph, tuple(group for group in made if group is not None))
 

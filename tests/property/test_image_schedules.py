@@ -13,20 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from ptxmotion.dsl import DslError, f32, i32, sqrt, types, u8
+from ptxmotion.dsl import f32, i32, sqrt, types, u8
 from ptxmotion.dsl.image import Accessor, Boundary, Compiled, Domain, Options, Window, graph_of, operator_from_text
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
 from ptxmotion.dsl.image.fusion.point_copies import with_copies
 from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
-from ptxmotion.dsl.image.groups import Group, Plan, groups_of, plan_from_json
+from ptxmotion.dsl.image.groups import Group, Plan, plan_from_json
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.operators import Image, InputImage, Node
 from ptxmotion.dsl.image.schedule.auto import candidates
 from ptxmotion.dsl.image.schedule.shapes import shapes, with_regions
 from ptxmotion.dsl.image.schedule.work import Members
 from ptxmotion.emulator.backend import EmulatorBackend
+from random_lanes import random_parts
 
 #: Pipelines without --fuzz-n, and pipelines in one test case.
 FIXED = 10
@@ -155,19 +156,8 @@ def random_array(image: Image[Any], seed: int) -> NDArray[Any]:
 def random_plan(rng: random.Random, graph: Graph) -> Plan:
     """Operators that were merged at random, and a random schedule of the searches for each group. Tiles of warps and
     hybrid ones are as frequent as those of blocks. A kernel of one operator may have regions."""
-    parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
-    for _ in range(4 * len(parts)):
-        if len(parts) < 2:
-            break
-        first, second = rng.sample(parts, 2)
-        merged = [[*first, *second], *(part for part in parts if part not in (first, second))]
-        try:
-            groups = groups_of(graph, merged)
-        except DslError:
-            continue
-        if all(schedules(graph, nodes) for nodes in groups):
-            parts = merged
-    return Plan(graph, tuple(chosen(rng, graph, nodes) for nodes in groups_of(graph, parts)))
+    parts = random_parts(rng, graph, lambda nodes: bool(schedules(graph, nodes)))
+    return Plan(graph, tuple(chosen(rng, graph, nodes) for nodes in parts))
 
 
 def chosen(rng: random.Random, graph: Graph, nodes: tuple[Node[Any], ...]) -> Group:

@@ -134,9 +134,10 @@ def test_the_loops_of_a_split_kernel_are_those_of_the_interior() -> None:
     before = usual_figures(judge, module)["k"]
     assert run_passes(module, "isp:least=1,copyprop,dce")
     whole, usual = judge.figures(module)["k"], usual_figures(judge, module)["k"]
-    for name in ("looped", "quickest", "exposed", "cached"):
+    for name in ("looped", "quickest", "exposed", "cached", "requests"):
         old, all_code, own = (getattr(each, name) for each in (before, whole, usual))
         assert all_code > 1.5 * own and own <= old, name
+    assert (usual.code, usual.registers, usual.warps) == (whole.code, whole.registers, whole.warps)
     assert not slower_loops(before, usual)
 
 

@@ -38,9 +38,9 @@ def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
 
 
 def _of_usual_code(whole: Figures, usual: Figures) -> Figures:
-    """The figures of a split kernel, by those of the whole kernel and of its usual code."""
-    own = {name: getattr(usual, name) for name in ("weight", "cycles", "exposed", "cached", "looped", "quickest")}
-    return replace(whole, spills=max(usual.spills, whole.spills - usual.spills), **own)
+    """The figures of a split kernel. Its usual code is what is executed; the whole kernel is what is launched."""
+    spills = max(usual.spills, whole.spills - usual.spills)
+    return replace(usual, code=whole.code, registers=whole.registers, warps=whole.warps, spills=spills)
 
 
 def usual_parts(module: Module) -> dict[str, Kernel]:

@@ -8,10 +8,10 @@ A vector load must be aligned to its size, while its parts need not be. So the a
 ``.align`` of variables and parameters and the factors of the indices. ``aligned`` is what the user promises of all
 pointer parameters (256 is true of all addresses that ``cudaMalloc`` returns). The promise is not checked here.
 
-Loops that read many constants are left as they are. Their warps read a line of the constants soon after each other, and
-the first-level cache has it for all of them, as long as they wait for the same global loads in each iteration. With
-fewer loads to wait for, warps drifted apart, each one missed that cache for itself, and a kernel took up to twice as
-long (docs/experiments/gate.md).
+Loops that read many constants are left as they are. In one kernel, merged loads led to eight times as many stalls for
+misses of the first-level cache of constants, and it took up to twice as long (docs/experiments/gate.md). The cause was
+not tested. It may be that warps which wait for fewer global loads are no longer in the same iteration, so that each one
+misses that cache.
 
 Requires: value numbers, `Facts.memory`. Guarantees: the same bytes are read into the same registers; no new faults.
 Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma describes; global loads in loops that
@@ -80,7 +80,7 @@ class VectorMerge:
         self._record_needed(kernel, facts)
         alignment = self._alignment(facts)
         merged = 0
-        streaming = _loops_that_stream_constants(facts)
+        left = _loops_with_many_constants(facts)
         # Blocks are rewritten at the end: after the first change all facts are computed again, with other numbers.
         rewritten: list[tuple[Block, list[Instr]]] = []
         for block in facts.cfg.rpo:
@@ -88,7 +88,7 @@ class VectorMerge:
             replaced: dict[Instr, Instr | None] = {}
             for loads in _unordered_ranges(instrs, facts):
                 for group in self._groups(loads, instrs, facts, alignment):
-                    if facts.loops.loop_of[block] in streaming and _is_global(group):
+                    if facts.loops.loop_of[block] in left and _is_global(group):
                         message = f"{len(group)} adjacent loads are not merged: the loop reads many constants"
                         remarks.add("Missed", self.name, "NotMerged", kernel, message, instr=group[0].instr)
                         continue
@@ -144,13 +144,13 @@ class VectorMerge:
 
     def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
         """What would be merged in the whole kernel."""
-        streaming = _loops_that_stream_constants(facts)
+        left = _loops_with_many_constants(facts)
         return [
             group
             for block in facts.cfg.rpo
             for loads in _unordered_ranges(facts.cfg.blocks[block].instrs, facts)
             for group in self._groups(loads, facts.cfg.blocks[block].instrs, facts, alignment)
-            if not (facts.loops.loop_of[block] in streaming and _is_global(group))
+            if not (facts.loops.loop_of[block] in left and _is_global(group))
         ]
 
     def _groups(
@@ -183,17 +183,17 @@ class VectorMerge:
                             del by_offset[load.reference.offset]
 
 
-def _loops_that_stream_constants(facts: Facts) -> frozenset[int]:
+def _loops_with_many_constants(facts: Facts) -> frozenset[int]:
     """The numbers of the loops that themselves, not in inner loops, read a constant variable that does not fit into the
     first-level cache at an address in a register."""
     return frozenset(
         loop
         for block, loop in enumerate(facts.loops.loop_of)
-        if loop >= 0 and any(_streams_constants(instr, facts) for instr in facts.cfg.blocks[block].instrs)
+        if loop >= 0 and any(_reads_many_constants(instr, facts) for instr in facts.cfg.blocks[block].instrs)
     )
 
 
-def _streams_constants(instr: Instr, facts: Facts) -> bool:
+def _reads_many_constants(instr: Instr, facts: Facts) -> bool:
     if instr.form.operation is not Operation.LOAD or instr.form.space != "const":
         return False
     address = instr.address

@@ -37,7 +37,7 @@ class Fills:
 
 
 def fills(members: Members, group: Group, columns: int) -> Fills:
-    """What a thread does for the tiles of a group, of which ``columns`` of its columns are in shared memory."""
+    """What a thread does to fill the tiles of a group. ``columns``: its columns that are in shared memory."""
     team, tall = group.team, group.pixels[1]
     total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
     area = useful = passed = 0.0
