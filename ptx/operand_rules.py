@@ -6,6 +6,9 @@ result.
 
 Guarantees: operands that ptxas 13.0 accepts are accepted. ptxas accepts more than the manual: a register of type
 ``.f16x2`` for an untyped one and for a predicate, and the name of a function for any value.
+Refuses, although ptxas accepts it, what has no meaning in a brace list of ``mov``: elements of another width where the
+first element is a literal, a predicate as a value of 32 bits, a special register or parameter that is written, a sink
+that is read.
 Reference: PTX ISA 9.0, §6.4 (operands), §9.4 (type information, operand size exceeding the instruction's size), and
 ptxas itself for cases that the manual does not describe.
 """
@@ -13,6 +16,7 @@ ptxas itself for cases that the manual does not describe.
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 from .ir import Kernel, Param, Variable
@@ -285,6 +289,8 @@ def _operand_problem(form: Form, spec: OperandSpec, kind: Kind) -> str:
             return "" if _may_sink(form, spec) else f"the result of '{form.text}' cannot be thrown away"
     elif what == "sink":
         return "the sink '_' cannot be read"
+    if form.operation is Operation.VECTOR_COPY and what == "vec":
+        return _copied_list_problem(form, spec, kind.parts)
     if spec.type in ("any", "vec", "name"):
         return ""
     scalar = form.operand_type(spec)
@@ -406,11 +412,111 @@ def _pack_problem(form: Form, spec: OperandSpec, elements: tuple[Kind, ...], sca
         return _scalar_problem(form, elements[0], scalar, relaxed=False) if elements[0].what == "reg" else ""
     if scalar.kind != "b":
         return f"'{form.text}' cannot pack or unpack '{{}}': only types .b16 to .b128 can"
+    if len(elements) not in (2, 4):
+        return f"'{form.text}' packs or unpacks 2 or 4 elements, '{{}}' has {len(elements)}"
+    bits = scalar.bits // len(elements)
     for element in elements:
         if element.what == "sink" and spec.role == "use":
             return "the sink '_' in '{}' cannot be read"
         if element.what == "reg":
             part = TYPES[element.type]
-            if part.kind == "p" or part.bits * len(elements) != scalar.bits:
+            if part.kind == "p" or part.bits != bits:
                 return f"the elements of '{{}}' are {part.bits} bits wide, which does not make .{scalar.name}"
-    return _mixture_problem(elements)
+    return _list_problem(spec, elements, bits)
+
+
+# --- brace lists of mov --------------------------------------------------------------------------------------------
+
+
+#: The most bits that ``mov`` can copy.
+_MOST_COPIED_BITS = 128
+
+
+def _copied_list_problem(form: Form, spec: OperandSpec, elements: tuple[Kind, ...]) -> str:
+    """A brace list of ``mov.v2.b32``."""
+    if len(elements) != form.lanes:
+        return f"'{form.text}' takes a vector of {form.lanes} elements here, '{{}}' has {len(elements)}"
+    scalar = form.type
+    if scalar is None:
+        return ""
+    if form.lanes * scalar.bits > _MOST_COPIED_BITS:
+        return f"'{form.text}' copies more than {_MOST_COPIED_BITS} bits"
+    for element in elements:
+        if element.what == "reg" and (TYPES[element.type].kind == "p" or TYPES[element.type].bits != scalar.bits):
+            return f"an element of '{{}}' is a .{element.type} register, '{form.text}' takes .{scalar.name} here"
+    return _list_problem(spec, elements, scalar.bits)
+
+
+def _list_problem(spec: OperandSpec, elements: tuple[Kind, ...], bits: int) -> str:
+    """The first error in the elements, of ``bits`` bits each, that are no registers, or that do not go together."""
+    for element in elements:
+        what = element.what
+        if what == "bad":
+            return "an element of '{}' is no literal of 64 bits or less"
+        if what in ("function", "label", "not", "mem") or (what == "var" and element.space not in ("param", "")):
+            return "an element of '{}' is no register, literal, or special register"
+        if what == "special" and element.type and _special_bits(element) != bits:
+            return f"a special register in '{{}}' is not {bits} bits wide"
+    if spec.role != "use":
+        message = _written_list_problem(elements)
+        if message:
+            return message
+    families = [_family(element) for element in elements]
+    for first, second in _neighbours(families):
+        if second in _CLASHES.get(first, ()) or first in _CLASHES.get(second, ()):
+            return f"'{{}}' has {_FAMILY_NAMES[first]} and {_FAMILY_NAMES[second]}"
+    if set(families) == {"float literal"}:
+        untyped = TYPES.get(f"b{bits}")
+        # ptxas does not check the first element.
+        if untyped is None or not any(takes_literal(untyped, element.what) for element in elements[1:]):
+            return f"a literal in '{{}}' is not {bits} bits wide"
+    return ""
+
+
+def _neighbours(families: list[str]) -> list[tuple[str, str]]:
+    """The pairs of families that ptxas compares: of elements side by side, and of ``ids`` with each literal."""
+    literals = [family for family in families if family.endswith("literal")]
+    return [*pairwise(families), *(("ids", literal) for literal in literals if "ids" in families)]
+
+
+def _written_list_problem(elements: tuple[Kind, ...]) -> str:
+    if any(element.what not in ("reg", "sink") for element in elements):
+        return "an element of '{}' cannot be written"
+    return "" if any(element.what == "reg" for element in elements) else "'{}' has no register to write"
+
+
+_FLOAT_LITERALS = frozenset(["f32", "f64", "decimal"])
+#: The families of elements (see `_family`) that ptxas refuses side by side (`_neighbours`).
+_CLASHES: dict[str, tuple[str, ...]] = {
+    "int": ("float", "float literal"),
+    "int literal": ("float", "float literal"),
+    "ids": ("int literal", "float literal"),
+    "packed": ("int", "float", "int literal", "float literal"),
+}
+_FAMILY_NAMES = {
+    "int": "an integer",
+    "float": "a floating-point value",
+    "int literal": "an integer literal",
+    "float literal": "a floating-point literal",
+    "ids": "a component of a special register",
+    "packed": "a .f16x2",
+}
+
+
+def _family(element: Kind) -> str:
+    """How ptxas groups the elements of a brace list. ``untyped`` elements and sinks go with all others, and
+    ``ids``, such as ``%tid.x``, with all but literals."""
+    what = element.what
+    if what == "reg":
+        kind = TYPES[element.type].kind
+        return "packed" if element.type == "f16x2" else {"f": "float", "u": "int", "s": "int"}.get(kind, "untyped")
+    if what in _FLOAT_LITERALS:
+        return "float literal"
+    if what == "special":
+        return {"": "int literal", "ids": "ids"}.get(element.type, "untyped")
+    return {"int": "int literal", "var": "int"}.get(what, "untyped")
+
+
+def _special_bits(special: Kind) -> int:
+    widths = _SPECIAL_WIDTHS.get(special.type)
+    return widths[-1] if widths else TYPES[special.type].bits

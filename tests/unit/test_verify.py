@@ -29,7 +29,9 @@ mov.b32 %f0, 0f3F800000; mov.b32 %r0, 0f3F800000; mov.b64 %rd0, 1.0; mov.f32 %f0
 mov.u32 %r0, %tid.x; mov.u16 %h0, %tid.x; cvt.u64.u32 %rd0, %laneid; mov.u32 %r0, WARP_SZ; add.s32 %r0, %r0, WARP_SZ;
 mov.u64 %rd0, g; mov.u32 %r0, s; mov.u64 %rd0, g+4; mov.u64 %rd0, p; cvta.global.u64 %rd0, g; mov.u64 %rd0, f;
 mov.b64 %rd0, {%r0, %r1}; mov.b64 {%r0, _}, %rd0; mov.b32 %r0, {%h0, %h1}; mov.b128 %q0, {%rd0, %rd1};
-mov.b64 %fd0, {%f0, %f1};
+mov.b64 %fd0, {%f0, %f1}; mov.b64 %rd0, {%r0, %tid.x}; mov.b64 %rd0, {%laneid, 7}; mov.b32 %r0, {%h0, -1};
+mov.b128 %q0, {%clock64, %rd0}; mov.v2.u32 {%r0, %r1}, {%tid.x, %r2}; mov.v4.b32 {%r0, %r1, %r2, _}, %tid;
+mov.v2.f32 {%f0, _}, {0f3F800000, %f1}; mov.b64 %rd0, {0f3F800000, %f0}; mov.b128 %q0, {%r0, 7, %laneid, %r1};
 ld.global.u8 %r0, [g+3]; ld.global.u8 %rd0, [%rd1+-1]; ld.shared.f32 %r0, [s]; ld.u32 %r0, [l]; ld.param.u64 %rd0, [p];
 ld.global.v4.f32 {%f0, %f1, _, %f3}, [g]; ld.global.v4.f32 %v, [%rd0]; mov.f32 %f0, %v.x; ld.global.u32 {%r0}, [g];
 ld.global.L2::cache_hint.u32 %r0, [g], %rd0; ld.local.u32 %r0, [0];
@@ -98,6 +100,24 @@ REFUSED = [
     ("ld.global.v2.b32 {%r0, %rd0}, [g];", "the elements of '{%r0, %rd0}' are not of the same width"),
     ("st.global.v2.b32 [g], {%u0, %f0};", "'{%u0, %f0}' mixes integers and floating-point values"),
     ("mov.b64 %rd0, {%h0, %h1};", "the elements of '{%h0, %h1}' are 16 bits wide, which does not make .b64"),
+    ("mov.b64 %rd0, {7, %tid.x};", "'{7, %tid.x}' has an integer literal and a component of a special register"),
+    ("mov.b64 %rd0, {%tid.x, 7};", "'{%tid.x, 7}' has a component of a special register and an integer literal"),
+    ("mov.b64 %rd0, {%u0, 1.5};", "'{%u0, 1.5}' has an integer and a floating-point literal"),
+    ("mov.b64 %rd0, {%f0, 7};", "'{%f0, 7}' has a floating-point value and an integer literal"),
+    ("mov.b64 %rd0, {7, 1.5};", "'{7, 1.5}' has an integer literal and a floating-point literal"),
+    ("mov.b64 %rd0, {1.5, 1.5};", "a literal in '{1.5, 1.5}' is not 32 bits wide"),
+    ("mov.b64 %rd0, {%r0, %clock64};", "a special register in '{%r0, %clock64}' is not 32 bits wide"),
+    ("mov.b64 %rd0, {%r0, g};", "an element of '{%r0, g}' is no register, literal, or special register"),
+    ("mov.b64 %rd0, {%r0, !%p0};", "an element of '{%r0, !%p0}' is no register, literal, or special register"),
+    ("mov.b64 {%r0, %laneid}, %rd0;", "an element of '{%r0, %laneid}' cannot be written"),
+    ("mov.b64 {_, _}, %rd0;", "'{_, _}' has no register to write"),
+    ("mov.b128 %q0, {7, 7, 7};", "'mov.b128' packs or unpacks 2 or 4 elements, '{7, 7, 7}' has 3"),
+    (
+        "mov.v2.b32 {%r0, %rd1}, {%r0, %r1};",
+        "an element of '{%r0, %rd1}' is a .b64 register, 'mov.v2.b32' takes .b32 here",
+    ),
+    ("mov.v4.b64 {%rd0, %rd1, %rd2, %rd3}, {%rd0, %rd1, %rd2, %rd3};", "'mov.v4.b64' copies more than 128 bits"),
+    ("mov.v4.b32 {%r0, %r1}, %tid;", "'mov.v4.b32' takes a vector of 4 elements here, '{%r0, %r1}' has 2"),
     ("mov.u64 %rd0, {%r0, %r1};", "'mov.u64' cannot pack or unpack '{%r0, %r1}': only types .b16 to .b128 can"),
     ("call (%r0), f, (%r1);", "'f' takes 2 arguments, not 1"),
     ("call f, (%r1, %rd0);", "'f' returns 1 result, not 0"),
