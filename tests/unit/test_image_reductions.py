@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,15 @@ from ptxmotion.dsl.image.global_operators import (
     Histogram,
     Reduction,
     Words,
-    maximum,
     mean,
-    minimum,
     reduction,
-    total,
 )
 from ptxmotion.dsl.language import dtype_of, type_from
-from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import EmulatorBackend, EmulatorKernel
 from ptxmotion.suites.runner import compiler
+
+#: One operator for each type, which `loaded` then finds.
+minimum, maximum, total = map(cache, (global_operators.minimum, global_operators.maximum, global_operators.total))
 
 SIZES = (0, 1, 3, 4, 15, 16, 17, 255, 1025, 5000, 33333)
 
@@ -54,6 +55,17 @@ def joined(left: Text, right: Text) -> Text:
     return Text(left.hash * right.power + right.hash, left.power * right.power)
 
 
+@lru_cache(maxsize=16)
+def loaded(
+    operator: Reduction | Histogram, pixel: t.Scalar | t.Struct, vectors: bool, sm: int, few: int
+) -> tuple[EmulatorBackend, EmulatorKernel]:
+    """The kernel of an operator, and the backend that has it. ``few`` is `global_operators.FEW`."""
+    assert few == global_operators.FEW
+    backend = EmulatorBackend()
+    kernel = operator.kernel(pixel, "reduce", vectors=vectors, sm=sm)
+    return backend, backend.load(kernel.ptx(compiler())).kernel("reduce")
+
+
 def run(
     operator: Reduction | Histogram,
     image: NDArray[Any],
@@ -65,30 +77,34 @@ def run(
 ) -> NDArray[Any]:
     """The result for ``image[skip:]``, which does not begin at a multiple of 16 bytes if ``skip`` is not 0. ``sm`` is
     the architecture that the kernel may use."""
-    backend = EmulatorBackend()
     element = type_from(pixel)
     assert isinstance(element, t.Scalar | t.Struct)
-    kernel = operator.kernel(element, "reduce", vectors=vectors, sm=sm)
-    entry = backend.load(kernel.ptx(compiler())).kernel("reduce")
+    backend, entry = loaded(operator, element, vectors, sm, global_operators.FEW)
     pixels = len(image) - skip
     grid = Words.of(element).blocks(pixels)
-    source, counter = backend.allocate(image.nbytes), backend.allocate(4)
-    backend.write(source, image)
-    backend.fill(counter, 0)
     is_histogram = isinstance(operator, Histogram)
     dtype = np.dtype(np.uint32) if is_histogram else dtype_of(operator.result())
-    memory = backend.allocate(4 * operator.bins if is_histogram else 16 * grid)
+    sizes = (
+        image.nbytes,
+        4,
+        4 * operator.bins if is_histogram else 16 * grid,
+        4 * operator.bins if is_histogram else 16,
+    )
+    source, counter, memory, out = buffers = [backend.allocate(size) for size in sizes]
+    backend.write(source, image)
+    backend.fill(counter, 0)
     if is_histogram:
         backend.fill(memory, 0)
-    out = backend.allocate(4 * operator.bins if is_histogram else 16)
     arguments = [np.int32(pixels), np.uint64(source.address + skip * t.size_of(element)), memory, counter, out]
     backend.launch(entry, (grid, 1, 1), (BLOCK, 1, 1), 0, arguments)
     assert backend.read(counter, np.dtype(np.uint32), 1)[0] == 0
     assert not backend.findings
     if is_histogram:
         assert not backend.read(memory, dtype, operator.bins).any()
-        return backend.read(out, dtype, operator.bins)
-    return backend.read(out, dtype, 1)
+    result = backend.read(out, dtype, operator.bins if is_histogram else 1)
+    for buffer in buffers:
+        backend.free(buffer)
+    return result
 
 
 def pixels_of(dtype: Any, count: int, seed: int = 1) -> NDArray[Any]:
