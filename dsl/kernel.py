@@ -65,7 +65,12 @@ class Kernel(Generic[P]):
 
     def entry(self, ptx: str) -> str:
         """The name of this kernel's ``.entry`` in a module."""
-        return _entry(_entries(ptx), self.name, "the PTX")
+        return self.entry_among(_entries(ptx)).name
+
+    def entry_among(self, entries: list[PtxKernel]) -> PtxKernel:
+        """The ``.entry`` of this kernel among those of a module."""
+        name = _entry(entries, self.name, "the PTX")
+        return next(entry for entry in entries if entry.name == name)
 
     def reads_and_writes(self) -> tuple[frozenset[int], frozenset[int]] | None:
         """Positions of the pointer parameters that its source declares as read, and as written. None if it declares

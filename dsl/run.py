@@ -36,6 +36,7 @@ from .kernel import Kernel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from ..ptx import Kernel as PtxKernel
     from ..ptx import Param
 
 __all__ = ["Loaded"]
@@ -64,16 +65,19 @@ class Loaded:
     """A host program whose kernels are loaded on a backend. `run` may be called many times."""
 
     def __init__(self, program: HostProgram, backend: Backend, ptx: Callable[[Kernel[...]], str]) -> None:
+        from ..ptx import parse
+
         self.program = program
         self.backend = backend
         self._kernels: dict[Kernel[...], _LoadedKernel] = {}
-        modules: dict[str, Any] = {}
+        #: By the text of a module: the loaded module, and its entries.
+        modules: dict[str, tuple[Any, list[PtxKernel]]] = {}
         for kernel in program.kernels.values():
             if kernel not in self._kernels:
                 text = ptx(kernel)
                 if text not in modules:
-                    modules[text] = backend.load(text)
-                self._kernels[kernel] = _loaded(kernel, text, modules[text])
+                    modules[text] = backend.load(text), parse(text, f"{kernel.name}.ptx").entries
+                self._kernels[kernel] = _loaded(kernel, *modules[text])
 
     def run(self, arguments: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
         """Run the program once. ``arguments`` maps the parameters' names to arrays and scalars. Arrays that the program
@@ -85,11 +89,9 @@ class Loaded:
         return self._kernels[kernel]
 
 
-def _loaded(kernel: Kernel[...], text: str, module: Any) -> _LoadedKernel:
-    from ..ptx import parse
-
-    name = kernel.entry(text)
-    in_ptx = next(entry for entry in parse(text, f"{kernel.name}.ptx").entries if entry.name == name).params or []
+def _loaded(kernel: Kernel[...], module: Any, entries: list[PtxKernel]) -> _LoadedKernel:
+    entry = kernel.entry_among(entries)
+    name, in_ptx = entry.name, entry.params or []
     params = kernel.params
     if params is None:
         return _LoadedKernel(module.kernel(name), tuple(in_ptx))
