@@ -15,7 +15,9 @@ ARCH = "sm_90a"
 LITERALS = "7|WARP_SZ|1.5|0f3F800000|0d3FF0000000000000".split("|")
 SPECIALS = "%tid.x|%laneid|%clock64|%gridid".split("|")
 REGISTERS = "%h1|%r1|%d1|%q1|%f1|%g1|%c1|%hh1|%u1|%s1".split("|")
-OTHERS = "_|%p1|!%p1|%is_explicit_cluster|G|G+8|F".split("|")
+OTHERS = "_|%p1|%is_explicit_cluster|G|F".split("|")
+#: What cannot be a result: a syntax error, after which ptxas reads no further line.
+UNWRITTEN = frozenset([*LITERALS, "G", "F"])
 ELEMENTS = LITERALS + SPECIALS + REGISTERS + OTHERS
 #: The register of the word that is packed or unpacked, and what its halves and quarters are, by the bits of the word.
 WORDS: dict[int, tuple[str, list[str], list[str]]] = {
@@ -32,7 +34,7 @@ def lists(rng: random.Random, halves: list[str], quarters: list[str]) -> list[li
     fours = [[rng.choice(quarters) for _ in range(4)] for _ in range(60)] if quarters else []
     for four in fours[::2]:
         four[rng.randrange(4)] = rng.choice(ELEMENTS)
-    return rng.sample(pairs, 120) + [[half, element] for half in halves for element in ELEMENTS] + fours
+    return rng.sample(pairs, 60) + [[half, element] for half in halves for element in ELEMENTS] + fours
 
 
 def lines(rng: random.Random) -> list[str]:
@@ -41,11 +43,11 @@ def lines(rng: random.Random) -> list[str]:
     for bits, (word, halves, quarters) in WORDS.items():
         for elements in lists(rng, halves, quarters):
             text = f"{{{', '.join(elements)}}}"
-            drawn += [f"mov.b{bits} {word}, {text};", f"mov.b{bits} {text}, {word};"]
-            if bits != 128:
-                same = ", ".join([word] * len(elements))
-                drawn.append(f"mov.v{len(elements)}.b{bits} {{{same}}}, {text};")
-                drawn.append(f"mov.v{len(elements)}.b{bits} {text}, {{{same}}};")
+            same = f"{{{', '.join([word] * len(elements))}}}"
+            forms = [(f"mov.b{bits}", word), (f"mov.v{len(elements)}.b{bits}", same)][: 1 if bits == 128 else 2]
+            drawn += [f"{form} {other}, {text};" for form, other in forms]
+            if not any(element in UNWRITTEN for element in elements):
+                drawn += [f"{form} {text}, {other};" for form, other in forms]
     return list(dict.fromkeys(drawn))
 
 

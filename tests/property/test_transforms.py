@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from ladder import Ladder, Launch, launch_of, reduced, run, shortest_failure
-from ptxmotion.ptx import PtxError, parse, print_module
+from ptxmotion.ptx import Kernel, PtxError, parse, print_module
 from ptxmotion.transforms.passes import is_built_in, pass_names, passes_of
 from random_programs import random_kernel
 from random_rewrites import REWRITES, rewritten
@@ -140,6 +140,15 @@ def test_what_was_wrong_once_is_right(path: Path) -> None:
             assert ladder.faults(passes) == [], passes
 
 
+def with_one_entry(ptx: str, name: str) -> str:
+    """The module without its other entries, which have cases of their own."""
+    module = parse(ptx)
+    module.items[:] = [
+        each for each in module.items if not (isinstance(each, Kernel) and each.is_entry and each.name != name)
+    ]
+    return print_module(module)
+
+
 #: Waits for another block in a loop. How many iterations it has, and so how often it evaluates, depends on timing.
 SPINS = ("atomics.handoff",)
 
@@ -148,7 +157,7 @@ SPINS = ("atomics.handoff",)
 @pytest.mark.parametrize(("number", "case"), list(enumerate(cases())), ids=lambda value: getattr(value, "name", ""))
 def test_kernels_of_tests_run(number: int, case: Case, pytestconfig: pytest.Config) -> None:
     """Each kernel with one list of passes; with ``--fuzz-n`` with all lists."""
-    ptx = case.file.read_text(encoding="utf-8")
+    ptx = with_one_entry(case.file.read_text(encoding="utf-8"), case.kernel)
     ladder = Ladder(ptx, launch_of_case(case), (0,), budget=2_000_000)
     assert not ladder.fault
     for passes in LISTS if pytestconfig.getoption("--fuzz-n") else LISTS[number % len(LISTS) :][:1]:
