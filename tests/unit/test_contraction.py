@@ -1,5 +1,7 @@
 """Products and sums that ptxas contracts: the kinds of products, and the behaviour of ptxas that they are based on."""
 
+from functools import cache
+
 import pytest
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.values.contraction import Contraction, may_contract, pinned, role
@@ -13,6 +15,9 @@ from ptxmotion.transforms.kernel_fusion.fusibility import decide
 from ptxmotion.transforms.pipeline import run_passes
 from ptxmotion.transforms.remarks import Remarks
 from small_launches import launch
+
+#: Many cases begin with one text, or end with it.
+counts_of = cache(contraction_counts)
 
 #: Register declarations and loads at the start of every body. Results are stored to [%o] and [%o+4].
 HEAD = """.version 8.6
@@ -226,11 +231,11 @@ def test_a_stored_product_does_not_become_equal_to_another_one(passes: str, stor
     loads = "ld.global.f32 %a, [%x+4]; mul.f32 %p, %a, 0f3F808000; ld.global.f32 %b, [%x+4]; "
     sums = "mul.f32 %q, %b, 0f3F808000; add.f32 %s, %p, %q; "
     text = module(loads + sums + S + f"st.global.f32 [%o+12], {stored}; ")
-    assert contraction_counts(text)["k"].contracted == 1
+    assert counts_of(text)["k"].contracted == 1
     for reader in (None, Assembled(PtxasJudge())):
         parsed = parse(text)
         run_passes(parsed, passes, Remarks(parsed), float_code=reader)
-        assert contraction_counts(print_module(parsed))["k"].contracted == 1
+        assert counts_of(print_module(parsed))["k"].contracted == 1
 
 
 @pytest.mark.parametrize("passes", ["cse", "O3"])
@@ -243,10 +248,10 @@ def test_equal_products_around_nested_loops_stay(passes: str) -> None:
     except ToolMissing as missing:
         pytest.skip(str(missing))
     text = module(BODIES["computed again in a loop, stored behind nested loops"][0])
-    assert contraction_counts(text)["k"].contracted == 1
+    assert counts_of(text)["k"].contracted == 1
     parsed = parse(text)
     run_passes(parsed, passes, Remarks(parsed))
-    assert contraction_counts(print_module(parsed))["k"].contracted == 1
+    assert counts_of(print_module(parsed))["k"].contracted == 1
 
 
 @pytest.mark.parametrize("between", ["@%k st.global.f32 [%o+16], %a; ", "div.rn.f32 %t, %c, %d; "])
@@ -260,11 +265,11 @@ def test_a_sum_in_another_block_of_ptxas_stays_there(between: str) -> None:
         pytest.skip(str(missing))
     body = "div.rn.f32 %q, %c, %d; st.global.f32 [%o+4], %q; " + MUL + between + ADD + S
     text = module(body + "st.global.f32 [%o+16], %b; st.global.f32 [%o+8], %t; ")
-    assert contraction_counts(text)["k"].contracted == 0
+    assert counts_of(text)["k"].contracted == 0
     for passes in ("cse", "deadstores", "O3"):
         parsed = parse(text)
         run_passes(parsed, passes, Remarks(parsed))
-        assert contraction_counts(print_module(parsed))["k"].contracted == 0
+        assert counts_of(print_module(parsed))["k"].contracted == 0
 
 
 def test_a_bfloat16_sum_is_counted_as_a_sum_however_ptxas_encodes_it() -> None:
