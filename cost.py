@@ -119,7 +119,12 @@ class Figures:
 
     def waits(self, warps: float, reserve: float) -> bool:
         """Whether the latencies of a warp are at least ``reserve`` times the instructions that its scheduler issues for
-        ``warps`` warps. It does not count the load/store unit, as `work` does."""
+        ``warps`` warps.
+
+        It does not count the load/store unit, as `work` does for hoisted loads: `RESERVE` was chosen for this ratio.
+        FDTD3d, which gains 6 to 8 % with fewer resident warps, has 2.6; with the unit it has 1.7, and would be reverted
+        (docs/experiments/gate.md).
+        """
         return self.cycles >= reserve * warps * self.weight
 
     @property
