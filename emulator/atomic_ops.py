@@ -15,6 +15,7 @@ Reference: PTX ISA 9.0, §9.7.13.5, §9.7.13.6.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from . import memory_ops
 from . import semantics as table
 from .access import Access, Piece
 from .memory import spread
-from .registers import Binder, Refused
+from .registers import Binder, Getter, Refused, Setter
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -121,52 +122,72 @@ def _combination(operation: str, scalar: ScalarType, *, flush: bool) -> tuple[Co
     return combine, True
 
 
-def bind(image: Image, binder: Binder, instr: Instr) -> Step:
-    """The step of an atomic instruction."""
-    name = semantics(instr)
-    form = instr.form
-    scalar = form.type
-    if scalar is None:
-        raise Refused("")
-    wants_old = name != "memory_red"
+@dataclass(frozen=True, slots=True)
+class _Operands:
+    """The operands of an atomic instruction: the address; by operand, the values of each element; the results, none if
+    the old values are not wanted."""
+
+    memory: Mem
+    reads: list[list[Getter]]
+    writes: list[Setter]
+
+
+def _operands(binder: Binder, instr: Instr, operation: str, scalar: ScalarType) -> _Operands:
     operands = list(instr.operands)
-    result = operands.pop(0) if wants_old else None
+    result = operands.pop(0) if semantics(instr) != "memory_red" else None
     memory = operands.pop(0)
     if not isinstance(memory, Mem):
         raise Refused(f"address '{memory.text}'")
-    operation = "cas" if name == "memory_atom_cas" else form.mods.get("atomop", "exch")
     needed = 2 if operation == "cas" else 1
-    if "hint" in form.mods and len(operands) > needed:
+    if "hint" in instr.form.mods and len(operands) > needed:
         operands = operands[:needed]
     if len(operands) != needed:
         raise Refused(f"{len(operands)} operands")
-    width = max(scalar.bytes, 1)
     vectors = [binder.elements(operand) for operand in operands]
-    count = form.lanes
-    if any(len(vector) != count for vector in vectors):
+    if any(len(vector) != instr.form.lanes for vector in vectors):
         raise Refused("vector of another length")
     reads = [[binder.source(element, scalar) for element in vector] for vector in vectors]
     targets = binder.elements(result) if result is not None else []
     writes = [binder.destination(target, scalar) for target in targets]
-    wants_old = wants_old and not all(isinstance(target, Sink) for target in targets)
-    combination = _combination(operation, scalar, flush=False) if operation != "cas" else None
-    flushing_combination = _combination(operation, scalar, flush=True) if operation != "cas" else None
-    space = memory_ops.space_of(binder, form.space, memory)
+    return _Operands(memory, reads, [] if all(isinstance(target, Sink) for target in targets) else writes)
+
+
+def bind(image: Image, binder: Binder, instr: Instr) -> Step:
+    """The step of an atomic instruction."""
+    form = instr.form
+    scalar = form.type
+    if scalar is None:
+        raise Refused("")
+    operation = "cas" if semantics(instr) == "memory_atom_cas" else form.mods.get("atomop", "exch")
+    operands = _operands(binder, instr, operation, scalar)
+    reads, writes = operands.reads, operands.writes
+    count = form.lanes
+    width = max(scalar.bytes, 1)
+    in_shared = _combination(operation, scalar, flush=False) if operation != "cas" else None
+    in_cache = _combination(operation, scalar, flush=True) if operation != "cas" else None
     options = image.options
     element = min(width, 8)
     access = Access(
         instr,
-        space,
+        memory_ops.space_of(binder, form.space, operands.memory),
         element,
         count * width // element,
         options,
         reads=True,
         writes=True,
         strong=True,
-        observes=wants_old,
+        observes=bool(writes),
     )
-    address_of = memory_ops.address_of(binder, memory)
+    address_of = memory_ops.address_of(binder, operands.memory)
     guard = binder.guard(instr)
+
+    def check(c: Cohort, piece: Piece) -> None:
+        selectors = piece.selectors(element, access.count)
+        if operation != "exch":
+            access.check_read(c, piece, selectors)
+        if access.is_raceable(piece):
+            locations = access.check_races(c, piece, None, selectors)
+            access.note_access(c, piece, None, selectors, locations)
 
     def step(c: Cohort) -> None:
         any_active, lanes = memory_ops.guarded_lanes(guard, c)
@@ -177,45 +198,32 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
         if lanes is not None and address.shape[0] > 1:
             address = address[lanes]
         values = [[spread(read(c), c.n) for read in vector] for vector in reads]
-        olds = [np.zeros((c.n, *values[0][0].shape[1:]), values[0][0].dtype) for _ in range(count)] if wants_old else []
+        olds = [np.zeros((c.n, *values[0][0].shape[1:]), values[0][0].dtype) for _ in writes]
         memory_ops.orders(c, instr, lanes, reads=True, writes=True)
         pieces = access.pieces(c, spread(address, size), lanes)
         for piece in pieces:
-            selectors = piece.selectors(element, access.count)
             if options.checks:
-                if operation != "exch":
-                    access.check_read(c, piece, selectors)
-                if access.is_raceable(piece):
-                    locations = access.check_races(c, piece, None, selectors)
-                    access.note_access(c, piece, None, selectors, locations)
-            chosen = flushing_combination if piece.target.space != "shared" else combination
+                check(c, piece)
+            chosen = in_cache if piece.target.space != "shared" else in_shared
+            active = slice(None) if piece.lanes is None else piece.lanes
             for index in range(count):
-                piece_values = [
-                    vector[index] if piece.lanes is None else vector[index][piece.lanes] for vector in values
-                ]
-                old = _apply(piece, index, width, chosen, piece_values, wants_old)
-                if wants_old and old is not None:
-                    if piece.lanes is None:
-                        olds[index] = old
-                    else:
-                        olds[index][piece.lanes] = old
+                old = _apply(piece, index, width, chosen, [vector[index][active] for vector in values])
+                if olds:
+                    olds[index][active] = old
         if options.counts or options.trace:
             access.tally(c, pieces)
             c.batch.launch.counts.atomics += size
-        if wants_old:
-            flags = None
-            if lanes is not None:
-                flags = np.zeros(c.n, bool)
-                flags[lanes] = True
-            for write, old in zip(writes, olds, strict=True):
-                write(c, old, flags)
+        flags = None
+        if lanes is not None:
+            flags = np.zeros(c.n, bool)
+            flags[lanes] = True
+        for write, old in zip(writes, olds, strict=True):
+            write(c, old, flags)
 
     return step
 
 
-def _apply(
-    piece: Piece, index: int, width: int, chosen: tuple[Combine, bool] | None, values: list[Array], wants_old: bool
-) -> Array | None:
+def _apply(piece: Piece, index: int, width: int, chosen: tuple[Combine, bool] | None, values: list[Array]) -> Array:
     """Apply the operation to element ``index`` of the vector of each lane. The result is the old values."""
     if width == 16:
         data = piece.target.view(8)[0].reshape(-1, 2)
@@ -230,7 +238,7 @@ def _apply(
         old = fetch_and_apply(data, indices, values[0], combine, is_associative)
     if written is not None:
         written.reshape(-1, width)[indices] = 1
-    return old if wants_old else None
+    return old
 
 
 def _groups(indices: Array) -> tuple[Array, Array, Array]:
