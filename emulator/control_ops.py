@@ -8,7 +8,7 @@ Reference: PTX ISA 9.0, §9.7.12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -187,7 +187,7 @@ def _after(check: Callable[[Cohort], None] | None, finish: Finish) -> Finish:
     return go
 
 
-def _unset_check(code: Code, end: Instr, keys: Sequence[int], verb: str) -> Callable[[Cohort], None] | None:
+def _unset_check(code: Code, end: Instr, keys: list[int], verb: str) -> Callable[[Cohort], None] | None:
     """A check that the registers which ``end`` reads have been written. ``verb`` is for its message."""
     registers = code.function.binder.registers
     watched = [(key, registers.shadows[key]) for key in keys if key in registers.shadows]

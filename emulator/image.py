@@ -201,7 +201,7 @@ class Image:
             unset = {key for key in solved[0].live_in if key not in self._parameters(function)}
             if unset:
                 self._watch(function, codes, unset)
-                facts = [[self._with_shadows(step) for step in steps] for steps in facts]
+                facts = [self._facts(code) for code in codes]
                 solved = solve(facts, successors)
         for code, fact in zip(codes, solved, strict=True):
             code.needs, code.live_in, code.live_out = fact.needs, fact.live_in, fact.live_out
@@ -261,12 +261,6 @@ class Image:
             self._refuse(segment.body[0] if segment.body else segment.end, str(refusal))
             return [StepFacts([], [])] * (len(segment.body) + 1 + (segment.receives is not None))
         return facts
-
-    def _with_shadows(self, step: StepFacts) -> StepFacts:
-        """Whoever reads or writes a register reads or writes its shadow, too."""
-        registers = self.registers
-        lists = (lane_ops.with_shadows(registers, keys) for keys in (step.uses, step.defs, step.may_defs))
-        return StepFacts(*lists)
 
     def _bind(self, code: Code, dies: list[tuple[int, ...]]) -> None:
         segment = code.segment
@@ -346,7 +340,7 @@ class Image:
         keys = lane_ops.uses(self.registers, instr)
         if semantics(instr) == "move_mov":
             step = self._copying(step, instr, binder)
-            keys = list(self.registers.keys(instr.guard.reg)) if instr.guard is not None else []
+            keys = self.registers.keys(instr.guard.reg) if instr.guard is not None else []
         if semantics(instr) == "memory_st":
             # A register that is stored may be unset; `memory_ops` then marks the bytes as never written.
             data = set(self.registers.keys(instr.operands[1]))
@@ -430,7 +424,7 @@ def _received(registers: Registers, instr: Instr) -> list[int]:
     """Keys that a reduction barrier or a call writes when it has ended."""
     if semantics(instr) == "control_call":
         results = instr.operands[0]
-        return list(registers.keys(results)) if isinstance(results, Args) else []
+        return registers.keys(results) if isinstance(results, Args) else []
     return lane_ops.defs(registers, instr)
 
 

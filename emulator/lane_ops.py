@@ -62,7 +62,7 @@ def uses(registers: Registers, instr: Instr) -> list[int]:
 def with_shadows(registers: Registers, keys: list[int]) -> list[int]:
     """``keys`` and their shadows: the flags that state whether each register has been written."""
     shadows = registers.shadows
-    return keys + [shadows[key] for key in keys if key in shadows and shadows[key] not in keys] if shadows else keys
+    return keys + [shadows[key] for key in keys if key in shadows] if shadows else keys
 
 
 def facts(registers: Registers, instr: Instr, kernel: Kernel, *, guarded: bool) -> StepFacts:

@@ -9,7 +9,7 @@ Requires: `layout` for symbols. Guarantees: if a register is wider than the type
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -64,8 +64,6 @@ class Registers:
         self.types: list[ScalarType] = []
         self.names: list[str] = []
         self._keys: dict[tuple[Reg, int], int] = {}
-        #: The keys of all registers of an operand. Instructions share operands, and each is asked for several times.
-        self._of_operand: dict[Operand, tuple[int, ...]] = {}
         #: For a register that may be read before it is written, its shadow: a predicate register for "was written".
         self.shadows: dict[int, int] = {}
         self._carries: dict[Kernel, int] = {}
@@ -103,19 +101,15 @@ class Registers:
             found = self._parameters[kernel] = _used(kernel, names) if names else {}
         return found
 
-    def keys(self, operand: Operand) -> tuple[int, ...]:
+    def keys(self, operand: Operand) -> list[int]:
         """The keys of all registers in ``operand``."""
-        keys = self._of_operand.get(operand)
-        if keys is None:
-            keys = self._of_operand[operand] = tuple(self._keys_in(operand))
-        return keys
-
-    def _keys_in(self, operand: Operand) -> Iterable[int]:
         if isinstance(operand, Reg):
+            if operand.lanes == 1:
+                return [self.key(operand)]
             return [self.key(operand, index) for index in range(operand.lanes)]
         if isinstance(operand, Element):
             if operand.reg.lanes == 1:
-                return self.keys(operand.reg)
+                return [self.key(operand.reg)]
             component = _COMPONENTS.get(operand.component)
             if component is None:
                 raise Refused(f"selector '{operand.text}'")
@@ -128,7 +122,7 @@ class Registers:
             return self.keys(operand.first) + self.keys(operand.second)
         if isinstance(operand, Not):
             return self.keys(operand.operand)
-        return ()
+        return []
 
     def carry(self, kernel: Kernel) -> int:
         """The key of the hidden carry flag of ``kernel``."""
