@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["codes_of"]
 
+#: The name of the PTX in remarks.
+_NAME = "<stdin>"
+
 
 def codes_of(result: ResultFile) -> dict[tuple[str, str], list[CodeView]]:
     """The views of each candidate whose machine code differs from that of the baseline, by program and arm."""
@@ -33,6 +36,7 @@ def codes_of(result: ResultFile) -> dict[tuple[str, str], list[CodeView]]:
 
 
 def _arm(benchmark: BenchmarkResult, arm: ArmResult) -> list[CodeView]:
+    from ..harness.arm_code import arch_on
     from ..programs.arm_texts import recall_arm
 
     base = next(each for each in benchmark.arms if each.role == "baseline")
@@ -42,29 +46,19 @@ def _arm(benchmark: BenchmarkResult, arm: ArmResult) -> list[CodeView]:
     before, after = recall_arm(base.ptx_sha256), recall_arm(arm.ptx_sha256)
     if before is None or after is None:
         return [CodeView("not available", missing="The PTX of this run is not in the cache of this machine.")]
+    sm = next((each["sm"] for each in base.static.values() if "sm" in each), None)
     found: list[CodeView] = []
     for module, text in before.items():
         other = after.get(module)
         if other is None or other == text:
             continue
-        sm = next((each["sm"] for each in base.static.values() if "sm" in each), None)
         remarks = _remarks(arm.id, text)
         found += [
             view
-            for view in views_of(text, other, remarks, _NAME, _arch(text, sm))
+            for view in views_of(text, other, remarks, _NAME, arch_on(text, sm))
             if any(not row.is_equal for row in view.ptx)
         ]
     return found
-
-
-#: The name of the PTX in remarks.
-_NAME = "<stdin>"
-
-
-def _arch(text: str, sm: int | None) -> str:
-    from ..harness.arm_code import arch_on
-
-    return arch_on(text, sm)
 
 
 def _remarks(variant: str, text: str) -> Sequence[Remark]:

@@ -36,6 +36,11 @@ LONGEST = 500
 #: Equal lines that are shown before and after a difference.
 CONTEXT = 3
 
+#: In the text of nvdisasm: registers, predicates and labels, the start of the code of a kernel, and an address.
+_NUMBERED = re.compile(r"\b(U?[RPB]|\.L_x_|L_x_)\d+\b")
+_SECTION = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
+_ADDRESS = re.compile(r"^\s*/\*[0-9a-f]+\*/\s*")
+
 
 @dataclass(frozen=True, slots=True)
 class Note:
@@ -124,9 +129,6 @@ def machine_key(line: str) -> str:
     return _NUMBERED.sub(r"\1", line.strip())
 
 
-_NUMBERED = re.compile(r"\b(U?[RPB]|\.L_x_|L_x_)\d+\b")
-
-
 def _shortened(rows: Sequence[Row]) -> Iterator[Row]:
     wanted: set[int] = set()
     for number, row in enumerate(rows):
@@ -143,10 +145,6 @@ def _shortened(rows: Sequence[Row]) -> Iterator[Row]:
             skipped += 1
     if skipped:
         yield Row(skipped=skipped)
-
-
-_SECTION = re.compile(r"^//-+ \.text\.(\S+)\s+-+$", re.MULTILINE)
-_ADDRESS = re.compile(r"^\s*/\*[0-9a-f]+\*/\s*")
 
 
 def machine_code(text: str) -> dict[str, list[str]]:
