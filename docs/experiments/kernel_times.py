@@ -384,7 +384,8 @@ class Queue:
             return []
         compared = [PLAIN]
         for arm in different[1:]:
-            if self._execute(name, arm, 0)["exit"] == plain["exit"]:
+            # Where the time of a program is close to the limit, some of its executions are ended early.
+            if self._execute(name, arm, 0)["exit"] in (plain["exit"], STOPPED) or plain["exit"] == STOPPED:
                 compared.append(arm)
             else:
                 self._log(f"{name} {arm} left out: another exit code")

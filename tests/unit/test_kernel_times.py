@@ -108,6 +108,16 @@ def test_a_program_that_takes_too_long_is_left_out(tmp_path: Path, capsys: pytes
     assert executions_in(tmp_path / "results") == [("a", "nvcc", 0)]
 
 
+def test_an_arm_that_is_ended_early_is_compared(tmp_path: Path) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    program(out, "a", {"nvcc": "2000", "O3": "3000"}, {"nvcc": "x", "O3": "y"})
+    ended = (out / "a" / "program").read_text().replace("exit 1\n", f"exit {rig.STOPPED}\n")
+    (out / "a" / "program").write_text(ended)
+    run(out, results)
+    assert len(executions_in(results)) == 6
+    assert [row["ratio"] for row in tabling.rows(out, results) if row["kernel"] == "k"] == [f"{2002 / 3002:.4f}"]
+
+
 def test_a_program_whose_rounds_do_not_fit_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, results = tmp_path / "out", tmp_path / "results"
     for name in ("a", "b"):
@@ -136,6 +146,27 @@ def test_a_list_has_the_order_and_the_arguments(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("d\n")
     with pytest.raises(SystemExit, match="has no d"):
         rig.listed_programs(out, tmp_path / "list")
+
+
+def execution(arm: str, number: int, code: int, times: list[int]) -> dict[str, Any]:
+    mean = sum(times) / len(times)
+    kernel = ["k", "4,1,1", "64,1,1", "16", "0", "512", "0", len(times), mean, sorted(times)[len(times) // 2], times]
+    return {"program": "a", "arm": arm, "round": number, "exit": code, "kernels": [kernel]}
+
+
+def test_the_first_launches_count_where_one_execution_ends_early() -> None:
+    figures = {arm: {"k": {**FIGURES, "code": arm}} for arm in ("nvcc", "O3", "lcm")}
+    executions = [
+        execution("nvcc", 0, 0, [200, 200, 200, 900, 900, 900, 900]),
+        execution("O3", 0, rig.STOPPED, [100, 100, 100]),
+        execution("lcm", 0, 1, [50, 50, 50]),
+        execution("nvcc", 1, rig.STOPPED, [200, 200, 200, 200]),
+        execution("O3", 1, 0, [100, 100, 100, 900, 900, 900, 900]),
+        execution("nvcc", 2, 0, [200, 200, 200, 900, 900, 900, 900]),
+        execution("O3", 2, rig.STOPPED, [100, 100, 100, 100]),
+    ]
+    (row,) = list(tabling.rows_of("a", executions, figures))
+    assert (row["arms"], row["ratio"], row["rounds"], row["launches"]) == ("O3", "2.0000", 3, 3)
 
 
 @pytest.mark.parametrize(
