@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 
 from .errors import ContractError, Undecidable
 
@@ -167,11 +168,20 @@ class Operation(Expression):
 
     operator: str
     operands: tuple[Expression, ...]
+    #: Computed once: terms of sums are the keys of dictionaries, and contain other operations.
+    _hash: int = dataclass_field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         least, most = _ARITY[self.operator]
         if not least <= len(self.operands) <= (most or len(self.operands)):
             raise ContractError(f"'{self.operator}' with {len(self.operands)} operands")
+        object.__setattr__(self, "_hash", hash((self.operator, self.operands)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[type[Operation], tuple[str, tuple[Expression, ...]]]:
+        return Operation, (self.operator, self.operands)  # another process has other hashes of strings
 
     def __str__(self) -> str:
         operator, level = self.operator, _level(self)

@@ -166,14 +166,14 @@ def _candidates(facts: Facts, wanted: Collection[int]) -> Iterator[_Load]:
             reference = facts.memory.reference(instr)
             if reference is None or instr.guard is not None or may_move(instr).reason:
                 continue
-            # The range is the slower of the two questions.
-            found = _indexed(facts, reference, block)
+            # The later questions are slower.
+            found = _indexed(facts, reference)
             if found is not None and facts.get(AccessRanges).of(instr) is None:
-                yield _Load(instr, block, part, reference, *found)
+                yield _Load(instr, block, part, reference, found[0], _key(facts, *found, block))
 
 
-def _indexed(facts: Facts, reference: Reference, block: int) -> tuple[Indexed, _Key] | None:
-    """The index of a reference in a block, and its buffer."""
+def _indexed(facts: Facts, reference: Reference) -> tuple[Indexed, int, Expression] | None:
+    """The index of a reference, and its buffer: the number of the pointer and what the launch adds to it."""
     ranges, params = facts.get(AccessRanges), list(facts.kernel.params or ())
     size = reference.bytes
     for indexed in indices_of(facts, reference):
@@ -181,9 +181,15 @@ def _indexed(facts: Facts, reference: Reference, block: int) -> tuple[Indexed, _
         if start is None or reference.objects != frozenset[Param]([params[start[0]]]):
             continue
         if 0 <= reference.offset <= stride - size and stride % size == 0 and reference.offset % size == 0:
-            beyond = ranges.beyond(indexed.index, indexed.bits, block) if indexed.kind == "s" else None
-            return indexed, _Key(*start, stride, indexed.kind, beyond)
+            return indexed, *start
     return None
+
+
+def _key(facts: Facts, indexed: Indexed, pointer: int, shift: Expression, block: int) -> _Key:
+    """What identifies the buffer of a load in a block."""
+    is_signed = indexed.kind == "s"
+    beyond = facts.get(AccessRanges).beyond(indexed.index, indexed.bits, block) if is_signed else None
+    return _Key(pointer, shift, indexed.stride, indexed.kind, beyond)
 
 
 #: The loads that one clamp serves: block, part of the block, SSA value of the index, how the index is extended.

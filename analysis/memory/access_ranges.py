@@ -204,11 +204,10 @@ class AccessRanges:
         found = self.pointer_in(address) if address is not None else None
         if found is None:
             return None
-        place = self._launch.place(())
-        span = place.span(found[1])
-        if span is None or not span.is_exact or place.conditions() or not are_readable([span.low]):
+        known = self._launch.span_where((), found[1])
+        if known is None or not known[0].is_exact or known[1] or not are_readable([known[0].low]):
             return None
-        return found[0], span.low
+        return found[0], known[0].low
 
     def beyond(self, number: int, bits: int, block: int) -> Expression | None:
         """A number of the launch. In each thread that comes to a block, the class of values of ``bits`` bits is
@@ -245,13 +244,12 @@ class AccessRanges:
         for index, atom in sorted((index, atom) for index, atom in pointers if index is not None):
             if address.coefficient(atom) != constant(1):
                 continue
-            place = self._launch.place(guards)
             offset = address - variable(atom)
-            span = place.span(offset)
-            if span is None:
+            known = self._launch.span_where(guards, offset)
+            if known is None:
                 continue
             factor = gcd(first, *(factor for _, factor in offset))
-            found = _range(index, span, first, last, place.conditions(), factor)
+            found = _range(index, known[0], first, last, known[1], factor)
             if found is not None:
                 return found
         return None

@@ -20,7 +20,7 @@ polynomial is in the span whenever a thread is at the place. Refuses (``None``):
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...contract import Expression, Number, Symbol
 from ...contract.expressions import (
@@ -51,6 +51,17 @@ _HALF = {32: 1 << 31, 64: 1 << 63}
 _DEEPEST = 12
 
 
+class _Part(NamedTuple):
+    """A side of a comparison of 32 bits, which may replace a part of a polynomial. ``kind`` is its type. ``is_static``:
+    the word always has the value of the polynomial. ``atoms`` are those of which the side is the sum with, or the
+    difference from, something else, with their factors 1 or -1."""
+
+    side: Poly
+    kind: str
+    is_static: bool
+    atoms: tuple[tuple[Atom, int], ...]
+
+
 class LaunchRanges:
     """The ranges of one kernel."""
 
@@ -64,10 +75,30 @@ class LaunchRanges:
         #: By header of a loop: the bound of its iterations and what it needs; ``None`` while it is computed.
         self._turns: dict[int, tuple[Span, tuple[Expression, ...]] | None] = {}
         self._headers = {atom: header for header, atom in self.forms.turns.items()}
+        self._parts: dict[Comparison, tuple[_Part, ...]] = {}
+        #: By guards and polynomial: `span_where`.
+        self._spans: dict[tuple[tuple[Comparison, ...], Poly], tuple[Span, tuple[Expression, ...]] | None] = {}
 
     def place(self, guards: Sequence[Comparison]) -> Place:
         """The ranges at a place where these comparisons hold."""
         return Place(self, tuple(guards))
+
+    def span_where(self, guards: Sequence[Comparison], form: Poly) -> tuple[Span, tuple[Expression, ...]] | None:
+        """The range of a polynomial of 64 bits, as an integer, where these comparisons hold, and what that needs."""
+        key = (tuple(guards), form)
+        if key not in self._spans:
+            place = self.place(guards)
+            span = place.span(form)
+            self._spans[key] = None if span is None else (span, place.conditions())
+        return self._spans[key]
+
+    def parts(self, test: Comparison) -> tuple[_Part, ...]:
+        """The sides of a comparison that may replace parts of polynomials."""
+        if test not in self._parts:
+            is_word = test.bits == 32 and test.kind != "b"
+            kind = "s" if test.kind == "s" else "u"
+            self._parts[test] = tuple(_part(side, kind) for side in (test.left, test.right) if is_word)
+        return self._parts[test]
 
     def turns(self, atom: Atom) -> tuple[Span, tuple[Expression, ...]] | None:
         """How many iterations a thread may have finished when it reads a ``turn``, and what that needs."""
@@ -109,12 +140,16 @@ class Place:
         self._ranges = ranges
         self._forms = ranges.forms
         self._guards = guards
+        self._parts = [part for test in guards for part in ranges.parts(test) if part.atoms]
         self._needs: dict[Expression, None] = {}
         #: Conditions of the launch that need no proof that the place is reached: those of loops have their own.
         self._inherited: dict[Expression, None] = {}
         self._depth = 0
         #: The words of 32 bits whose polynomials are evaluated now; they do not replace parts of these polynomials.
         self._active: list[Poly] = []
+        #: The results of `word`, by its arguments and what else decides about it: the depth and `_active`. What a
+        #: result needs is in `_needs` from the first time on.
+        self._found: dict[tuple[Poly, str, int, int, tuple[Poly, ...]], Span | None] = {}
         #: The polynomial of each word that stands for a part of another polynomial, with its type.
         self._words: dict[Atom, tuple[Poly, str, int]] = {}
         #: Parameters of 32 bits that are not negative as signed words, and what is known of them.
@@ -250,6 +285,12 @@ class Place:
 
     def word(self, form: Poly, kind: str, bits: int) -> Span | None:
         """The range of the word of ``bits`` bits that is congruent to ``form``, read as signed (``s``) or unsigned."""
+        key = (form, kind, bits, self._depth, tuple(self._active))
+        if key not in self._found:
+            self._found[key] = self._find_word(form, kind, bits)
+        return self._found[key]
+
+    def _find_word(self, form: Poly, kind: str, bits: int) -> Span | None:
         low, high = range_of(kind, bits)
         below, above = self._guarded(form, kind, bits)
         if above is not None and (below is not None or kind == "u"):
@@ -288,25 +329,19 @@ class Place:
     def _substituted(self, form: Poly, bits: int) -> Poly:
         """The polynomial with parts of it replaced by words that comparisons bound: ``i·n + j`` with ``i < n``, where i
         is ``ctaid.y·ntid.y + tid.y``."""
-        for test in self._guards:
-            for side in (test.left, test.right):
-                replaced = self._with_word(form, side, test, bits)
-                if replaced is not None and (len(side.terms) == 1 or _spread(replaced) < _spread(form)):
-                    form = replaced
+        for part in self._parts if self._guards else ():
+            replaced = self._with_word(form, part, bits)
+            if replaced is not None and (len(part.side.terms) == 1 or _spread(replaced) < _spread(form)):
+                form = replaced
         return form
 
-    def _with_word(self, form: Poly, side: Poly, test: Comparison, bits: int) -> Poly | None:
-        kind = "s" if test.kind == "s" else "u"
-        if test.bits != 32 or test.kind == "b" or side in self._active:
-            return None
+    def _with_word(self, form: Poly, part: _Part, bits: int) -> Poly | None:
+        side, kind = part.side, part.kind
         # In a sum of 64 bits, the word must be the polynomial itself and not only congruent to it.
-        if bits != 32 and not _is_statically(side, kind):
+        if side in self._active or (bits != 32 and not part.is_static):
             return None
-        for monomial, factor in side:
-            if len(monomial) != 1 or factor not in (1, -1) or monomial[0].kind in UNIFORM:
-                continue
-            atom = monomial[0]
-            if atom not in form.atoms or side.coefficient(atom) != constant(factor):
+        for atom, factor in part.atoms:
+            if atom not in form.atoms:
                 continue
             word = Atom("word", f"{kind}32({side})")
             self._words[word] = (side, kind, 32)
@@ -394,10 +429,11 @@ class Place:
         """The exact value of a word that is the same in all threads, in every launch."""
         positive, self._positive = self._positive, {}
         guards, self._guards = self._guards, ()
+        found, self._found = self._found, {}  # with other guards, and perhaps needs that are not kept
         try:
             span = self.word(form, kind, 32)
         finally:
-            self._positive, self._guards = positive, guards
+            self._positive, self._guards, self._found = positive, guards, found
         return span.low if span is not None and span.is_exact else None
 
     # --- loops -------------------------------------------------------------------------------------------------------
@@ -480,6 +516,18 @@ class Place:
             distance = sum_of(first, product(number(-1), Span(last.low, last.low, last.least, None)))
         top = (distance.high - strict) // size + 1
         return Span(Number(0), maximum(top, 0), 0, None if distance.most is None else max(distance.most // size + 1, 0))
+
+
+def _part(side: Poly, kind: str) -> _Part:
+    atoms = tuple(
+        (monomial[0], factor)
+        for monomial, factor in side
+        if len(monomial) == 1
+        and factor in (1, -1)
+        and monomial[0].kind not in UNIFORM
+        and side.coefficient(monomial[0]) == constant(factor)
+    )
+    return _Part(side, kind, _is_statically(side, kind), atoms)
 
 
 def _coordinate(atom: Atom) -> Span:

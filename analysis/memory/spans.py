@@ -102,6 +102,8 @@ def _multiple(span: Span, factor: int) -> Span:
     def times(bound: int | None) -> int | None:
         return None if bound is None else bound * factor
 
+    if factor == 1:
+        return span
     low, high, width = span.low * factor, span.high * factor, span.width * abs(factor)
     if factor >= 0:
         return Span(low, high, times(span.least), times(span.most), width)

@@ -2,6 +2,7 @@
 
     python docs/experiments/kernel_times.py make OUT FOLDER [--arms gated,O3]
     python docs/experiments/kernel_times.py run OUT RESULTS [--gpus N] [--seconds S] [--rounds N] [--longest S]
+        [--host S] [--programs FILE] [--arms gated,O3]
 
 `kernel_times_table.py` makes a table of the results.
 
@@ -18,6 +19,11 @@ by `injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms
 another order in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS
 gets one file of JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their
 number, the mean and the median of their times.
+
+A program is ended `--longest` seconds after it has initialized CUDA. It is left out if it needs more than `--host`
+seconds besides. If the time that is left does not suffice for all rounds of a program, the next one is tried.
+Each line of the file of `--programs` has the name of a program and its arguments. Only these programs are executed, in
+this order. `--arms` selects arms besides that of nvcc.
 """
 
 from __future__ import annotations
@@ -64,7 +70,7 @@ FIRST = 20
 #: The exit code of such a program.
 STOPPED = 75
 
-#: How many seconds a program may need before it initializes CUDA.
+#: How many seconds a program may need before it initializes CUDA, and to start and to end.
 HOST_SECONDS = 2
 
 _MAGIC = struct.pack("<I", 0xBA55ED50)
@@ -284,24 +290,45 @@ def figures_of(cubin: bytes) -> dict[str, dict[str, Any]]:
 # --- run
 
 
-def run(
-    out: Path, results: Path, gpus: int, seconds: float, rounds: int, longest: float, *, is_reversed: bool = False
-) -> None:
-    """Execute all programs on all GPUs until the time is over. Each program stays on one GPU."""
+@dataclass(frozen=True)
+class Limits:
+    """How much is executed: ``until`` is a time of `time.monotonic`; ``longest`` and ``host`` are seconds of one
+    execution after and before CUDA is initialized. ``arms`` are those to execute, or None for all."""
+
+    until: float
+    rounds: int
+    longest: float
+    host: float
+    arms: frozenset[str] | None
+
+
+def run(out: Path, results: Path, gpus: int, programs: Sequence[tuple[str, list[str] | None]], limits: Limits) -> None:
+    """Execute programs on all GPUs until the time is over. Each program stays on one GPU."""
     results.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + seconds
-    names = [path.parent.name for path in out.glob("*/arms.json")]
-    names.sort(key=hashed, reverse=is_reversed)
-    names.sort(key=lambda name: is_only_hoisted(out, name))
-    queues = [names[gpu::gpus] for gpu in range(gpus)]
     threads = [
-        threading.Thread(target=Queue(out, results, gpu, until, longest).run, args=(queue, rounds))
-        for gpu, queue in enumerate(queues)
+        threading.Thread(target=Queue(out, results, gpu, limits).run, args=(programs[gpu::gpus],))
+        for gpu in range(gpus)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+
+
+def programs_of(out: Path, *, is_reversed: bool) -> list[tuple[str, list[str] | None]]:
+    """All programs of ``out`` with the arguments of their Makefiles, which are given as None."""
+    names = [path.parent.name for path in out.glob("*/arms.json")]
+    names.sort(key=hashed, reverse=is_reversed)
+    names.sort(key=lambda name: is_only_hoisted(out, name))
+    return [(name, None) for name in names]
+
+
+def listed_programs(out: Path, file: Path) -> list[tuple[str, list[str] | None]]:
+    """The programs of a list with their arguments. Exits with a message if ``out`` lacks one."""
+    listed = [line.split() for line in file.read_text().splitlines() if line.strip()]
+    if missing := [name for name, *_ in listed if not (out / name / "arms.json").exists()]:
+        sys.exit(f"{out} has no {', '.join(missing)}")
+    return [(name, arguments) for name, *arguments in listed]
 
 
 def hashed(name: str) -> str:
@@ -318,22 +345,22 @@ def is_only_hoisted(out: Path, name: str) -> bool:
 class Queue:
     """The executions on one GPU."""
 
-    def __init__(self, out: Path, results: Path, gpu: int, until: float, longest: float) -> None:
-        self._out, self._gpu, self._until, self._longest = out, gpu, until, longest
+    def __init__(self, out: Path, results: Path, gpu: int, limits: Limits) -> None:
+        self._out, self._gpu, self._limits = out, gpu, limits
         self._file = (results / f"gpu{gpu}.jsonl").open("w")
         self._random = random.Random(gpu)
         self._cupti = cupti(out)
         self._work = Path(tempfile.mkdtemp(prefix="kernel_times_"))
 
-    def run(self, names: list[str], rounds: int) -> None:
+    def run(self, programs: Sequence[tuple[str, list[str] | None]]) -> None:
         """Program after program, so that those that were executed at all have all rounds."""
-        for name in names:
-            if time.monotonic() > self._until:
+        for name, arguments in programs:
+            if time.monotonic() > self._limits.until:
                 self._log(f"{name} left out: the time is over")
                 continue
             started = time.monotonic()
-            arms = self._first_round(name)
-            for number in range(1, rounds if len(arms) > 1 else 0):
+            arms = self._first_round(name, arguments)
+            for number in range(1, self._limits.rounds if len(arms) > 1 else 0):
                 self._random.shuffle(arms)
                 for arm in arms:
                     self._execute(name, arm, number)
@@ -342,30 +369,40 @@ class Queue:
         self._file.close()
         shutil.rmtree(self._work)
 
-    def _first_round(self, name: str) -> list[str]:
-        """Execute the arms that differ in a kernel that is launched; those that can be compared. The first is
-        `PLAIN`."""
-        self._prepare(name)
+    def _first_round(self, name: str, arguments: list[str] | None) -> list[str]:
+        """Execute each arm whose launched kernels differ from those of the arms before. Those that can be compared. The
+        first is `PLAIN`."""
+        self._prepare(name, arguments)
         plain = self._execute(name, PLAIN, 0)
-        if plain["seconds"] > self._longest + HOST_SECONDS or not plain["kernels"]:
+        if plain["seconds"] > self._limits.longest + self._limits.host or not plain["kernels"]:
             self._log(f"{name} left out: exit code {plain['exit']}, {plain['seconds']} s, {plain['message']}")
             return []
-        launched = {row[0] for row in plain["kernels"]}
-        by_arm = json.loads((self._out / name / "figures.json").read_text())
-        compared: dict[tuple[tuple[str, str], ...], str] = {}
-        for arm, modules in by_arm.items():
-            code = ((kernel, each["code"]) for module in modules for kernel, each in module.items())
-            different = tuple(sorted(each for each in code if each[0] in launched))
-            if different in compared:
-                continue
-            if arm == PLAIN or self._execute(name, arm, 0)["exit"] == plain["exit"]:
-                compared[different] = arm
+        different = self._different_arms(name, {row[0] for row in plain["kernels"]})
+        rounds = len(different) * self._limits.rounds - 1
+        if time.monotonic() + rounds * plain["seconds"] > self._limits.until:
+            self._log(f"{name} left out: {rounds} more executions of {plain['seconds']} s do not fit")
+            return []
+        compared = [PLAIN]
+        for arm in different[1:]:
+            # Where the time of a program is close to the limit, some of its executions are ended early.
+            if self._execute(name, arm, 0)["exit"] in (plain["exit"], STOPPED) or plain["exit"] == STOPPED:
+                compared.append(arm)
             else:
                 self._log(f"{name} {arm} left out: another exit code")
-        return list(compared.values())
+        return compared
 
-    def _prepare(self, name: str) -> None:
-        """Write the executables of all arms of a program."""
+    def _different_arms(self, name: str, launched: set[str]) -> list[str]:
+        """Of arms whose launched kernels have equal machine code the first one, beginning with `PLAIN`."""
+        by_arm = json.loads((self._out / name / "figures.json").read_text())
+        found: dict[tuple[tuple[str, str], ...], str] = {}
+        for arm, modules in by_arm.items():
+            if arm == PLAIN or self._limits.arms is None or arm in self._limits.arms:
+                code = ((kernel, each["code"]) for module in modules for kernel, each in module.items())
+                found.setdefault(tuple(sorted(each for each in code if each[0] in launched)), arm)
+        return list(found.values())
+
+    def _prepare(self, name: str, arguments: list[str] | None) -> None:
+        """Write the executables of all arms of a program. Without ``arguments`` it gets those of its Makefile."""
         place = self._out / name
         description = json.loads((place / "arms.json").read_text())
         program = bytearray((place / "program").read_bytes())
@@ -377,7 +414,8 @@ class Queue:
             target.parent.mkdir(parents=True)
             target.write_bytes(program)
             target.chmod(0o755)
-            (target.parent / "arguments").write_text("\n".join(description["arguments"]))
+            words = description["arguments"] if arguments is None else arguments
+            (target.parent / "arguments").write_text("\n".join(words))
 
     def _execute(self, name: str, arm: str, number: int) -> dict[str, Any]:
         folder = self._work / name / arm
@@ -389,15 +427,14 @@ class Queue:
             "CUDA_INJECTION64_PATH": str((self._out / "libkernel_times.so").resolve()),
             "KERNEL_TIMES_CUPTI": self._cupti,
             "KERNEL_TIMES_OUT": str(times),
-            "KERNEL_TIMES_SECONDS": str(self._longest),
+            "KERNEL_TIMES_SECONDS": str(self._limits.longest),
         }
         command = ["./program", *filter(None, (folder / "arguments").read_text().split("\n"))]
         started = time.monotonic()
         message = ""
+        most = self._limits.longest + self._limits.host + 1
         try:
-            done = subprocess.run(
-                command, cwd=folder, env=environment, capture_output=True, timeout=self._longest + HOST_SECONDS + 1
-            )
+            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=most)
             code, message = done.returncode, done.stderr.decode(errors="replace")[-200:]
             printed = hashlib.sha256(without_times(done.stdout)).hexdigest()[:12]
         except subprocess.TimeoutExpired:
@@ -472,7 +509,11 @@ def main() -> int:
     running.add_argument("--seconds", type=float, default=500)
     running.add_argument("--rounds", type=int, default=5)
     running.add_argument("--longest", type=float, default=2)
-    running.add_argument("--reverse", action="store_true", help="the programs in the opposite order")
+    running.add_argument("--host", type=float, default=HOST_SECONDS)
+    running.add_argument("--arms", type=lambda text: frozenset(text.split(",")), metavar="NAME,…")
+    order = running.add_mutually_exclusive_group()
+    order.add_argument("--programs", type=Path, metavar="FILE")
+    order.add_argument("--reverse", action="store_true", help="the programs in the opposite order")
     arguments = parser.parse_args()
     if arguments.verb == "make":
         try:
@@ -481,15 +522,13 @@ def main() -> int:
             print(f"{arguments.folder.name}: {reason}", file=sys.stderr)
             return 3
     else:
-        run(
-            arguments.out,
-            arguments.results,
-            arguments.gpus,
-            arguments.seconds,
-            arguments.rounds,
-            arguments.longest,
-            is_reversed=arguments.reverse,
-        )
+        until = time.monotonic() + arguments.seconds
+        limits = Limits(until, arguments.rounds, arguments.longest, arguments.host, arguments.arms)
+        if arguments.programs:
+            programs = listed_programs(arguments.out, arguments.programs)
+        else:
+            programs = programs_of(arguments.out, is_reversed=arguments.reverse)
+        run(arguments.out, arguments.results, arguments.gpus, programs, limits)
     return 0
 
 

@@ -61,6 +61,7 @@ def rows_of(
     """The rows of one program."""
     plain = figures[PLAIN]
     comparable = comparable_arms(executions)
+    is_stopped = any(row["exit"] == STOPPED for row in executions)
     # The launches of each kernel that every execution of a program that is ended early has seen.
     fewest: dict[tuple[str, str, str], int] = {}
     for row in executions:
@@ -78,7 +79,7 @@ def rows_of(
                 launch = (name, grid, block, str(int(static) + int(dynamic)))
                 code = figures[row["arm"]][name]["code"]
                 each = median if number >= 5 else mean
-                if row["exit"] == STOPPED:
+                if is_stopped:
                     number = fewest[name, grid, block]
                     each = statistics.median(first[0][:number])
                 times[launch][code].setdefault(row["round"], []).append(each)
@@ -128,15 +129,16 @@ def longest(
 
 
 def comparable_arms(executions: list[dict[str, Any]]) -> set[str]:
-    """The arms that behave as the unchanged program in each execution: the same exit code, and the same launches unless
-    it is ended early."""
+    """The arms that behave as the unchanged program in each execution that is not ended early: the same exit code, and
+    the same launches."""
 
     def behaviour(row: dict[str, Any]) -> tuple[Any, ...]:
-        launches = [] if row["exit"] == STOPPED else sorted((tuple(each[:3]), each[7]) for each in row["kernels"])
-        return row["exit"], launches
+        return row["exit"], sorted((tuple(each[:3]), each[7]) for each in row["kernels"])
 
-    expected = next(behaviour(row) for row in executions if row["arm"] == PLAIN)
-    return {row["arm"] for row in executions} - {row["arm"] for row in executions if behaviour(row) != expected}
+    arms = {row["arm"] for row in executions}
+    ended = [row for row in executions if row["exit"] != STOPPED]
+    expected = next((behaviour(row) for row in ended if row["arm"] == PLAIN), None)
+    return arms if expected is None else arms - {row["arm"] for row in ended if behaviour(row) != expected}
 
 
 def compared(before: Mapping[int, list[float]], after: Mapping[int, list[float]]) -> list[float]:

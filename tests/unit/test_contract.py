@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from ptxmotion.contract import (
     parse,
 )
 from ptxmotion.contract.document import digest_of, schema
-from ptxmotion.contract.expressions import add, argument, begin, compare, end, minimum, multiply
+from ptxmotion.contract.expressions import Operation, add, argument, begin, compare, end, minimum, multiply
 
 PARAMETERS = (
     Parameter("x", 0, 8, "u64", pointer=True),
@@ -67,6 +69,15 @@ def part(pointer: int, start: str, stop: str) -> Range:
 )
 def test_inside(start: str, stop: str, expected: bool) -> None:
     assert decide(Inside(part(0, start, stop)), LAUNCH) == expected
+
+
+def test_copies_of_an_expression_are_equal_and_carry_no_hash() -> None:
+    """The hash of a text differs between processes."""
+    expression = parse("min(arg0 * grid_x, 7) // 3")
+    assert isinstance(expression, Operation)
+    assert expression.__reduce__() == (Operation, (expression.operator, expression.operands))
+    for same in (pickle.loads(pickle.dumps(expression)), copy.deepcopy(expression)):
+        assert same == expression and hash(same) == hash(expression) and same in {expression}
 
 
 def test_an_empty_range_needs_no_extent() -> None:

@@ -37,22 +37,24 @@ def test_the_page_has_files_and_commands() -> None:
         assert command in text
 
 
+def user_settings(folder: Path) -> dict[str, str]:
+    """PATH with the programs, as a user has it: nvcc's own folder is in it, and nothing names the folder of the CUDA
+    libraries."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, words in {"ptxmotion": module_command(), "ptxmotion-nvcc": module_command("nvcc")}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        (programs / name).chmod(0o755)
+    return {"PATH": os.pathsep.join([str(programs), str(Path(NVCC).parent), os.environ["PATH"]])}
+
+
 @needs_nvcc
 @pytest.mark.slow
 def test_every_command_runs(tmp_path: Path) -> None:
     for kind in ("cuda", "make", "cmake"):
         for name, _, text in blocks(kind):
             (tmp_path / name).write_text(text)
-    programs = tmp_path / "bin"
-    programs.mkdir()
-    commands = {"ptxmotion": module_command(), "ptxmotion-nvcc": module_command("nvcc")}
-    for name, words in commands.items():
-        command = shlex.join(words)
-        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        (programs / name).chmod(0o755)
-    # As a user has it: nvcc's own folder is in PATH, and nothing names the folder of the CUDA libraries.
-    folders = [str(programs), str(Path(NVCC).parent), os.environ["PATH"]]
-    settings = {"PATH": os.pathsep.join(folders)}
+    settings = user_settings(tmp_path)
     exported = ""
     for _, kind, text in blocks("sh"):
         if missing := missing_for(kind):
@@ -68,6 +70,31 @@ def test_every_command_runs(tmp_path: Path) -> None:
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         exported += "".join(f"{line}\n" for line in text.splitlines() if line.startswith("export "))
     assert (tmp_path / "solver").exists() and list((tmp_path / "images").glob("*.ptx"))
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("cmake") or not shutil.which("nm"), reason="no cmake, or no nm")
+def test_cmake_links_the_checks_into_a_target_with_sources_in_two_languages(tmp_path: Path) -> None:
+    """CMake links it as C++, so the options for CUDA are not used."""
+    source = next(text for name, _, text in blocks("cuda") if name == "solver.cu")
+    kernel, _ = source.split("int main()")
+    (tmp_path / "solver.cu").write_text(
+        f"{kernel}void launch() {{ multiply<<<1, 128>>>(nullptr, nullptr, nullptr, 0); }}\n"
+    )
+    (tmp_path / "main.cpp").write_text("void launch();\nint main() { launch(); }\n")
+    project = next(text for name, _, text in blocks("cmake") if name == "CMakeLists.txt")
+    (tmp_path / "CMakeLists.txt").write_text(project.replace("solver.cu", "main.cpp solver.cu"))
+    commands = next(text for _, _, text in blocks("sh") if "cmake --build checked" in text)
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"{commands}nm checked/solver"],
+        cwd=tmp_path,
+        env=user_environment(tmp_path, user_settings(tmp_path)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "Linking CXX executable" in done.stdout and "__wrap___cudaLaunchKernel" in done.stdout
 
 
 def user_environment(folder: Path, settings: dict[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ scripts that write times as the injected library does."""
 import importlib
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -40,8 +41,8 @@ def program(out: Path, name: str, times: dict[str, str], codes: dict[str, str]) 
     folder = out / name
     folder.mkdir(parents=True)
     (folder / "program").write_text(PROGRAM)
-    for arm, time in times.items():
-        (folder / f"{arm}.fatbin").write_text(time)
+    for arm, written in times.items():
+        (folder / f"{arm}.fatbin").write_text(written)
     arms = {arm: [f"{arm}.fatbin"] for arm in times}
     description = {"arguments": ["10"], "offsets": [PROGRAM.index("TIME")], "arms": arms}
     (folder / "arms.json").write_text(json.dumps(description))
@@ -52,11 +53,21 @@ def program(out: Path, name: str, times: dict[str, str], codes: dict[str, str]) 
     (folder / "figures.json").write_text(json.dumps(figures))
 
 
+def run(out: Path, results: Path, *, seconds: float = 60, host: float = 2, arms: frozenset[str] | None = None) -> None:
+    limits = rig.Limits(time.monotonic() + seconds, 3, 30, host, arms)
+    rig.run(out, results, 1, rig.programs_of(out, is_reversed=False), limits)
+
+
+def executions_in(results: Path) -> list[tuple[str, str, int]]:
+    rows = [json.loads(line) for line in (results / "gpu0.jsonl").read_text().splitlines()]
+    return [(row["program"], row["arm"], row["round"]) for row in rows]
+
+
 def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, results = tmp_path / "out", tmp_path / "results"
     times = {"nvcc": "2000", "O3": "1000", "lcm": "1000", "sscm": "3000"}
     program(out, "a", times, {"nvcc": "x", "O3": "y", "lcm": "y", "sscm": "z"})
-    rig.run(out, results, 1, 60, 3, 30)
+    run(out, results)
     executions = [json.loads(line) for line in (results / "gpu0.jsonl").read_text().splitlines()]
     # lcm has the code of O3 in the kernels that are launched; sscm ends with another exit code.
     assert [(row["arm"], row["round"]) for row in executions[:3]] == [("nvcc", 0), ("O3", 0), ("sscm", 0)]
@@ -89,15 +100,73 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     assert (same["arms"], same["ratio"]) == ("nvcc O3 lcm sscm", "1.0000")
 
 
-def test_a_program_that_takes_too_long_is_left_out(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rig, "HOST_SECONDS", -30)
+def test_a_program_that_takes_too_long_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     program(out, "a", {"nvcc": "2000", "O3": "1000"}, {"nvcc": "x", "O3": "y"})
-    rig.run(out, tmp_path / "results", 1, 60, 3, 30.0)
+    run(out, tmp_path / "results", host=-30)
     assert "a left out: exit code 0" in capsys.readouterr().out
-    assert len((tmp_path / "results" / "gpu0.jsonl").read_text().splitlines()) == 1
+    assert executions_in(tmp_path / "results") == [("a", "nvcc", 0)]
+
+
+def test_an_arm_that_is_ended_early_is_compared(tmp_path: Path) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    program(out, "a", {"nvcc": "2000", "O3": "3000"}, {"nvcc": "x", "O3": "y"})
+    ended = (out / "a" / "program").read_text().replace("exit 1\n", f"exit {rig.STOPPED}\n")
+    (out / "a" / "program").write_text(ended)
+    run(out, results)
+    assert len(executions_in(results)) == 6
+    assert [row["ratio"] for row in tabling.rows(out, results) if row["kernel"] == "k"] == [f"{2002 / 3002:.4f}"]
+
+
+def test_a_program_whose_rounds_do_not_fit_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    for name in ("a", "b"):
+        program(out, name, {"nvcc": "2000", "O3": "1000"}, {"nvcc": "x", "O3": "y"})
+    slow = (out / "a" / "program").read_text().replace("exit 9\n", "exit 9\nsleep 0.7\n")
+    (out / "a" / "program").write_text(slow)
+    limits = rig.Limits(time.monotonic() + 3, 3, 30, 2, None)
+    rig.run(out, results, 1, [("a", None), ("b", None)], limits)
+    assert "a left out: 5 more executions of 0.7" in capsys.readouterr().out
+    done = executions_in(results)
+    assert (done[0], len(done), {each[0] for each in done[1:]}) == (("a", "nvcc", 0), 7, {"b"})
+
+
+def test_a_list_has_the_order_and_the_arguments(tmp_path: Path) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    for name in ("a", "b", "c"):
+        program(out, name, {"nvcc": "2000", "O3": "1000", "lcm": "500"}, {"nvcc": "x", "O3": "y", "lcm": "z"})
+    (tmp_path / "list").write_text("c 11\nb 10\n")
+    programs = rig.listed_programs(out, tmp_path / "list")
+    assert programs == [("c", ["11"]), ("b", ["10"])]
+    rig.run(out, results, 1, programs, rig.Limits(time.monotonic() + 60, 3, 30, 2, frozenset({"lcm"})))
+    rows = [json.loads(line) for line in (results / "gpu0.jsonl").read_text().splitlines()]
+    assert [row["program"] for row in rows] == ["c"] * 6 + ["b"] * 6
+    assert {row["arm"] for row in rows} == {"nvcc", "lcm"}
+    assert [row["exit"] for row in rows] == [9] * 6 + [0] * 6  # the program wants 10
+    (tmp_path / "list").write_text("d\n")
+    with pytest.raises(SystemExit, match="has no d"):
+        rig.listed_programs(out, tmp_path / "list")
+
+
+def execution(arm: str, number: int, code: int, times: list[int]) -> dict[str, Any]:
+    mean = sum(times) / len(times)
+    kernel = ["k", "4,1,1", "64,1,1", "16", "0", "512", "0", len(times), mean, sorted(times)[len(times) // 2], times]
+    return {"program": "a", "arm": arm, "round": number, "exit": code, "kernels": [kernel]}
+
+
+def test_the_first_launches_count_where_one_execution_ends_early() -> None:
+    figures = {arm: {"k": {**FIGURES, "code": arm}} for arm in ("nvcc", "O3", "lcm")}
+    executions = [
+        execution("nvcc", 0, 0, [200, 200, 200, 900, 900, 900, 900]),
+        execution("O3", 0, rig.STOPPED, [100, 100, 100]),
+        execution("lcm", 0, 1, [50, 50, 50]),
+        execution("nvcc", 1, rig.STOPPED, [200, 200, 200, 200]),
+        execution("O3", 1, 0, [100, 100, 100, 900, 900, 900, 900]),
+        execution("nvcc", 2, 0, [200, 200, 200, 900, 900, 900, 900]),
+        execution("O3", 2, rig.STOPPED, [100, 100, 100, 100]),
+    ]
+    (row,) = list(tabling.rows_of("a", executions, figures))
+    assert (row["arms"], row["ratio"], row["rounds"], row["launches"]) == ("O3", "2.0000", 3, 3)
 
 
 @pytest.mark.parametrize(
