@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import MAX_THREADS, PARTITIONS, WARP
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
 from ..work_times import WorkTimes
@@ -26,7 +27,7 @@ from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "warps"]
+__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "largest_block", "warps"]
 
 #: The names of the work of a judge, for `--time-passes`.
 PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results from the cache"
@@ -199,7 +200,22 @@ def figures_of(code: KernelCode) -> Figures:
         quickest=code.quickest,
         requests=float(code.weighted_requests),
         sm=code.sm,
+        threads=largest_block(code),
     )
+
+
+def largest_block(code: KernelCode) -> int:
+    """The threads of the largest block with which the driver launches a kernel; 0 if the architecture is not known. A
+    block that the kernel states fits, because ptxas limits its registers. The check of a launch rounds the number of
+    warps up to a multiple of the sub-partitions."""
+    from .occupancy import occupancy
+
+    stated = code.required_threads or code.max_threads
+    if stated:
+        return stated
+    sizes = range(MAX_THREADS, 0, -PARTITIONS * WARP)
+    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in sizes)
+    return next((each for each, found in fitting if found is not None and found.blocks), 0)
 
 
 def warps(code: KernelCode) -> float:
