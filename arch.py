@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
+    "ALWAYS_FITS",
     "ARCHITECTURES",
     "CONSTANT_CACHE",
     "DEFAULT_TARGET",
@@ -44,6 +45,9 @@ MAX_THREADS = 1024
 #: 32-bit registers of a multiprocessor, and the most that one thread can have.
 REGISTERS = 65536
 MAX_REGISTERS = 255
+
+#: Threads of the largest block that can be launched whatever registers its kernel has.
+ALWAYS_FITS = REGISTERS // (MAX_REGISTERS + 1)
 
 #: The number of registers of a warp is rounded up to a multiple of this. They are in one of the `PARTITIONS` of the
 #: multiprocessor.

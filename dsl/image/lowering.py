@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
-from ...arch import MAX_REGISTERS, REGISTERS
+from ...arch import ALWAYS_FITS
 from .. import types as t
 from ..errors import DslError
 from ..functions import GeneratedFunction, Param
@@ -369,7 +369,7 @@ def max_threads(block: tuple[int, int]) -> int:
     """The threads for which ptxas must limit the registers of a kernel, or 0 if every kernel can be launched with these
     blocks. The driver refuses a launch whose block needs more registers than a multiprocessor has."""
     threads = block[0] * block[1]
-    return threads if threads * (MAX_REGISTERS + 1) > REGISTERS else 0
+    return threads if threads > ALWAYS_FITS else 0
 
 
 def _tables_in(block: tuple[int, int]) -> TablesIn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ptxmotion.arch import MAX_REGISTERS, REGISTERS
+from ptxmotion.arch import ALWAYS_FITS, MAX_REGISTERS
 from ptxmotion.dsl import f32
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline
 from ptxmotion.dsl.image.compiling import compiler
@@ -91,5 +91,6 @@ def test_without_a_limit_a_block_would_need_too_many(way: str, monkeypatch: pyte
 def test_small_blocks_have_no_limit() -> None:
     """A block of 256 threads can have all registers that a kernel may have."""
     assert max_threads((32, 8)) == 0 and max_threads((257, 1)) == 257 and max_threads((32, 32)) == 1024
-    assert (MAX_REGISTERS + 1) * 256 == REGISTERS
+    found = occupancy(90, ALWAYS_FITS, MAX_REGISTERS)
+    assert found is not None and found.blocks == 1
     assert [code.max_threads for code, _ in codes_of(lowered_by("naive", (32, 8)))] == [None]
