@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import pytest
 from ptxmotion.arch import ALWAYS_FITS, MAX_REGISTERS
 from ptxmotion.dsl import f32
@@ -38,11 +41,13 @@ def twice(src: Image[f32]) -> Image[f32]:
     return apart(Accessor(apart(Accessor(src, Boundary.CLAMP)), Boundary.CLAMP))
 
 
-def codes_of(lowered: Lowered) -> list[tuple[KernelCode, int]]:
-    """The machine code of each launch, with the threads of its block."""
+def codes_of(lowered: Lowered, *, limited: bool = True) -> list[tuple[KernelCode, int]]:
+    """The machine code of each launch, with the threads of its block. ``limited`` is false: as it would be if the
+    kernel did not state them."""
     found: list[tuple[KernelCode, int]] = []
     for launch in lowered.launches:
         ptx = launch.kernel.ptx(compiler(("-fmad=false",), ARCH))
+        ptx = ptx if limited else re.sub(r"\.maxntid .*", "", ptx)
         code = read_cubin(assemble_kept(ptx, ARCH).cubin)[launch.kernel.entry(ptx)]
         found.append((code, launch.block[0] * launch.block[1]))
     return found
@@ -83,9 +88,15 @@ def test_registers_of_a_block(way: str, block: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("way", ["isp_rows", "lanes"])
-def test_without_a_limit_a_block_would_need_too_many(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ptxmotion.dsl.image.lowering.max_threads", lambda block: 0)
-    assert not all(is_launched(code, threads) for code, threads in codes_of(lowered_by(way, (32, 32))))
+def test_without_a_limit_a_block_would_need_too_many(way: str) -> None:
+    codes = codes_of(lowered_by(way, (32, 32)), limited=False)
+    assert not all(is_launched(code, threads) for code, threads in codes)
+
+
+def test_a_launch_needs_a_kernel_for_its_block() -> None:
+    (launch,) = lowered_by("naive", (32, 8)).launches
+    with pytest.raises(AssertionError, match="may need too many registers for blocks of 512 threads"):
+        replace(launch, block=(32, 16))
 
 
 def test_small_blocks_have_no_limit() -> None:
