@@ -32,6 +32,7 @@ __all__ = [
     "WARP",
     "Architecture",
     "architecture",
+    "most_registers",
     "target_of_sm",
     "targets",
 ]
@@ -144,3 +145,14 @@ def target_of_sm(sm: int | None) -> str:
         return DEFAULT_TARGET
     row = ARCHITECTURES.get(sm)
     return f"sm_{sm}{row.suffix if row is not None else ''}"
+
+
+def most_registers(threads: int) -> int:
+    """The most registers of a thread with which a block of so many threads can be launched. The check of a launch
+    rounds the number of warps up to a multiple of the sub-partitions.
+
+    >>> most_registers(1024), most_registers(640), most_registers(32)
+    (64, 96, 255)
+    """
+    warps = -(-threads // (WARP * PARTITIONS)) * PARTITIONS
+    return min(REGISTERS // warps // REGISTER_GRANULE * REGISTER_GRANULE // WARP, MAX_REGISTERS)

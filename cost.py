@@ -86,7 +86,7 @@ class Figures:
     the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on.
     ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
-    largest block that can be launched, 0 where that is not known.
+    largest usual block that can be launched, 0 where that is not known.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor

@@ -18,7 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..arch import MAX_THREADS, PARTITIONS, WARP
 from ..cache import Cache, cache_folder, source_digest
 from ..cost import Figures
 from ..work_times import WorkTimes
@@ -34,6 +33,9 @@ PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results fr
 
 #: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
+
+#: The large blocks that must stay possible: each takes half of the registers that a thread of the next one can have.
+LARGE_BLOCKS = (1024, 512, 256)
 
 #: The time limit of ptxas for one module, in seconds.
 SECONDS = 300.0
@@ -206,15 +208,14 @@ def figures_of(code: KernelCode) -> Figures:
 
 def largest_block(code: KernelCode) -> int:
     """The threads of the largest block with which the driver launches a kernel; 0 if the architecture is not known. A
-    block that the kernel states fits, because ptxas limits its registers. The check of a launch rounds the number of
-    warps up to a multiple of the sub-partitions."""
+    block that the kernel states fits, because ptxas limits its registers. Otherwise only `LARGE_BLOCKS` are considered:
+    512 threads are the answer for a kernel that can also be launched with 768."""
     from .occupancy import occupancy
 
     stated = code.required_threads or code.max_threads
     if stated:
         return stated
-    sizes = range(MAX_THREADS, 0, -PARTITIONS * WARP)
-    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in sizes)
+    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in LARGE_BLOCKS)
     return next((each for each, found in fitting if found is not None and found.blocks), 0)
 
 

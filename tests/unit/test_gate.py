@@ -262,7 +262,7 @@ def test_a_judge_that_refuses_gives_everything_back() -> None:
         ({"spills": 1}, "1 more accesses to local memory"),
         ({"warps": 48}, "48 warps on a multiprocessor instead of 64"),
         ({"weight": 101.0}, "weighted machine instructions 101 instead of 100"),
-        ({"threads": 896}, "blocks of at most 896 threads instead of 1024, since it has more registers"),
+        ({"threads": 512}, "blocks of at most 512 threads instead of 1024, since it has more registers"),
         ({"registers": 12}, ""),
         ({"weight": 99.0}, ""),
     ],
@@ -276,7 +276,7 @@ def test_a_block_that_was_launched_must_still_fit() -> None:
     before = replace(SAME, cycles=1e6, registers=64, warps=64.0)
     faster = replace(before, code="b", cycles=5e5, registers=72, warps=56.0)
     assert is_better(before, faster)
-    assert not is_better(before, replace(faster, threads=896))
+    assert not is_better(before, replace(faster, threads=512))
 
 
 def many_registers(live: int, directive: str) -> str:
@@ -290,7 +290,7 @@ def many_registers(live: int, directive: str) -> str:
 
 @pytest.mark.parametrize(
     ("live", "directive", "threads"),
-    [(20, "", 1024), (58, "", 1024), (66, "", 896), (150, "", 384), (230, "", 256)]
+    [(20, "", 1024), (54, "", 1024), (66, "", 512), (118, "", 512), (150, "", 256), (230, "", 256)]
     + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)],
 )
 def test_the_largest_block_that_fits(judge: PtxasJudge, live: int, directive: str, threads: int) -> None:
@@ -299,8 +299,35 @@ def test_the_largest_block_that_fits(judge: PtxasJudge, live: int, directive: st
     assert figures.threads == threads, figures.registers
     found = occupancy(90, threads, figures.registers)
     assert found is not None and found.blocks > 0
-    more = occupancy(90, threads + 128, figures.registers)
-    assert directive or threads == 1024 or (more is not None and more.blocks == 0)
+    more = occupancy(90, 2 * threads, figures.registers)
+    assert directive or (more is not None and more.blocks == 0)
+
+
+class NeedsMore(Scripted):
+    """A judge for which a changed kernel needs 72 registers, unless it states a limit, and ``slower`` with one."""
+
+    def __init__(self, slower: bool) -> None:
+        self.limited: list[bool] = []
+
+        def of(text: str) -> Figures:
+            count, is_limited = len(products(parse(text))), ".maxnreg 64" in text
+            if count == 4:
+                return SAME
+            self.limited.append(is_limited)
+            weight = 120.0 if slower and is_limited else 90.0
+            return replace(SAME, code=text, weight=weight, registers=64, threads=1024 if is_limited else 512)
+
+        super().__init__(of)
+
+
+def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
+    module, remarks = gated(NeedsMore(slower=False))
+    assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
+    assert any("with .maxnreg 64" in remark.message for remark in remarks.items)
+    judge = NeedsMore(slower=True)
+    module, _ = gated(judge)
+    assert judge.limited[:2] == [False, True]
+    assert print_module(module) == print_module(parse(TEXT)), "no subset of its rewrites may have smaller blocks either"
 
 
 LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(
