@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 __all__ = [
+    "ALWAYS_FITS",
     "ARCHITECTURES",
     "CONSTANT_CACHE",
     "DEFAULT_TARGET",
@@ -31,6 +32,7 @@ __all__ = [
     "WARP",
     "Architecture",
     "architecture",
+    "most_registers",
     "target_of_sm",
     "targets",
 ]
@@ -44,6 +46,9 @@ MAX_THREADS = 1024
 #: 32-bit registers of a multiprocessor, and the most that one thread can have.
 REGISTERS = 65536
 MAX_REGISTERS = 255
+
+#: Threads of the largest block that can be launched whatever registers its kernel has.
+ALWAYS_FITS = REGISTERS // (MAX_REGISTERS + 1)
 
 #: The number of registers of a warp is rounded up to a multiple of this. They are in one of the `PARTITIONS` of the
 #: multiprocessor.
@@ -140,3 +145,14 @@ def target_of_sm(sm: int | None) -> str:
         return DEFAULT_TARGET
     row = ARCHITECTURES.get(sm)
     return f"sm_{sm}{row.suffix if row is not None else ''}"
+
+
+def most_registers(threads: int) -> int:
+    """The most registers of a thread with which a block of so many threads can be launched. The check of a launch
+    rounds the number of warps up to a multiple of the sub-partitions.
+
+    >>> most_registers(1024), most_registers(640), most_registers(32)
+    (64, 96, 255)
+    """
+    warps = -(-threads // (WARP * PARTITIONS)) * PARTITIONS
+    return min(REGISTERS // warps // REGISTER_GRANULE * REGISTER_GRANULE // WARP, MAX_REGISTERS)

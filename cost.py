@@ -85,7 +85,8 @@ class Figures:
     which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
     the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on.
     ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
-    ``requests`` are the weights of the instructions that the load/store unit executes.
+    ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
+    largest usual block that can be launched, 0 where that is not known.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -105,6 +106,7 @@ class Figures:
     looped: float | None = None
     quickest: float | None = None
     requests: float = 0.0
+    threads: int = 0
 
     def work(self, warps: float) -> float:
         """The cycles for which a warp needs its scheduler or the load/store unit, if the scheduler has ``warps`` warps.
@@ -182,6 +184,9 @@ def worse(before: Figures, after: Figures) -> str:
     if after.spills > before.spills:
         more = "live values beyond a thread's registers" if before.is_static else "accesses to local memory"
         return f"{after.spills - before.spills} more {more}"
+    if 0 < after.threads < before.threads:
+        # The driver would refuse launches of the program.
+        return f"blocks of at most {after.threads} threads instead of {before.threads}, since it has more registers"
     return slower_loops(before, after) or next((term.change for term in _terms(before, after) if term.is_worse), "")
 
 

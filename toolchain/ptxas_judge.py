@@ -26,13 +26,16 @@ from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "warps"]
+__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "largest_block", "warps"]
 
 #: The names of the work of a judge, for `--time-passes`.
 PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results from the cache"
 
 #: The numbers of threads of a block if the kernel does not fix one. `warps` takes the mean over them.
 USUAL_THREADS = (128, 256, 512)
+
+#: The large blocks that must stay possible: each takes half of the registers that a thread of the next one can have.
+LARGE_BLOCKS = (1024, 512, 256)
 
 #: The time limit of ptxas for one module, in seconds.
 SECONDS = 300.0
@@ -199,7 +202,21 @@ def figures_of(code: KernelCode) -> Figures:
         quickest=code.quickest,
         requests=float(code.weighted_requests),
         sm=code.sm,
+        threads=largest_block(code),
     )
+
+
+def largest_block(code: KernelCode) -> int:
+    """The threads of the largest block with which the driver launches a kernel; 0 if the architecture is not known. A
+    block that the kernel states fits, because ptxas limits its registers. Otherwise only `LARGE_BLOCKS` are considered:
+    512 threads are the answer for a kernel that can also be launched with 768."""
+    from .occupancy import occupancy
+
+    stated = code.required_threads or code.max_threads
+    if stated:
+        return stated
+    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in LARGE_BLOCKS)
+    return next((each for each, found in fitting if found is not None and found.blocks), 0)
 
 
 def warps(code: KernelCode) -> float:

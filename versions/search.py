@@ -391,7 +391,8 @@ def _preferred(before: Figures, after: Figures, *, hoists: bool) -> int | None:
     """Up to how many warps per scheduler a version is preferred: 0 for none, `None` for any number."""
     if hoists and before.cycles and after.cycles:
         return preferred_warps(before, after)
-    if not is_better(before, after):
+    # A launch whose block does not fit takes another version, or the kernel itself.
+    if not is_better(before, replace(after, threads=before.threads)):
         return 0
     return FEW_WARPS if hoists else None
 

@@ -7,12 +7,13 @@
 
 `build` compiles the kernels of the programs of the suite `image`, for each boundary, size and block, by each lowering.
 Several builders may share a folder, and `run` may start before they end. `figures` writes into the folder ``figures``
-what the model knows of each kernel. It needs nothing that was built, and the times do not depend on it. `run`
-compares the results of all lowerings bit for bit and times them. Lowerings take turns; each time is that of a CUDA
-graph with several runs, divided by their number; medians. The naive kernel takes part twice, as ``naive`` and
+what the model knows of each kernel. It needs nothing that was built, and the times do not depend on it. `run` compares
+the results of all lowerings bit for bit and times them. A run that fails, or whose results differ, is printed as a
+line ``failed``; the others go on, and the command ends with an error. Lowerings take turns; each time is that of a
+CUDA graph with several runs, divided by their number; medians. The naive kernel takes part twice, as ``naive`` and
 ``again``: the difference is the noise of the run. It prints a line ``kernel`` for each kernel, and a line ``program``
-for each program. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and
-blocks than those by which the model was chosen; with ``--random``, the filters of `image_random_filters.py`.
+for each program. With ``--unseen``, `build` takes other filters (`image_unseen_filters.py`), sizes and blocks than
+those by which the model was chosen; with ``--random``, the filters of `image_random_filters.py`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.python_child import process_pool
 
 ARCH = "sm_90"
@@ -333,7 +335,7 @@ def run(folder: Path, seconds: float, rounds: int, parts: int) -> None:
     #: By the files of all lowerings and the size: the times of this kernel.
     known: dict[Any, dict[str, float]] = {}
     done: set[str] = set()
-    count = 0
+    count = failures = 0
     while True:
         new = sorted(path for path in (folder / "runs").glob("*.json") if path.name not in done)
         if time.monotonic() - started > seconds or (not new and len(done) >= parts):
@@ -346,9 +348,15 @@ def run(folder: Path, seconds: float, rounds: int, parts: int) -> None:
         done.add(path.name)
         for each in json.loads(path.read_text(encoding="utf-8")):
             if time.monotonic() - started < seconds:
-                _timed(gpu, each, known)
                 count += 1
-    print(f"{count} runs of {len(done)} parts, all results equal, {time.monotonic() - started:.0f} s")
+                try:
+                    _timed(gpu, each, known)
+                except (DeviceFailed, _ResultsDiffer) as why:
+                    failures += 1
+                    print(f"failed;{_where(each)};{why}", flush=True)
+    print(f"{count} runs of {len(done)} parts, {failures} failed, {time.monotonic() - started:.0f} s")
+    if failures:
+        sys.exit(1)
 
 
 def figures(folder: Path, jobs: int, tasks: Sequence[Task]) -> None:
@@ -396,6 +404,10 @@ def _where(run: Any) -> str:
     return f"{run['program']};{run['boundary']};{width}x{height};{x}x{y}"
 
 
+class _ResultsDiffer(Exception):
+    """A lowering computes other pixels than the naive one. The text names it."""
+
+
 def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     gpu.make_room([nbytes for nbytes, _ in run["images"]])
     gpu.write_input(run)
@@ -407,9 +419,13 @@ def _timed(gpu: Gpu, run: Any, known: dict[Any, dict[str, float]]) -> None:
     arms = {word: [each.get(word, each["naive"]) for each in calls] for word in words}
     expected = gpu.results(run, arms["naive"])
     for word in words[1:]:
-        for found, wanted in zip(gpu.results(run, arms[word]), expected, strict=True):
+        try:
+            results = gpu.results(run, arms[word])
+        except DeviceFailed as why:
+            raise DeviceFailed(f"{word}: {why}") from why
+        for found, wanted in zip(results, expected, strict=True):
             if not np.array_equal(found, wanted):
-                sys.exit(f"{_where(run)}: {word} differs from naive")
+                raise _ResultsDiffer(f"{word} differs from naive")
     single: dict[str, float] | None = None
     for node, each in zip(nodes, calls, strict=True):
         if len(node["arms"]) > 1:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...arch import ALWAYS_FITS
 from .. import types as t
 from ..errors import DslError
 from ..functions import Param
@@ -78,6 +79,11 @@ class Launch:
     notes: tuple[str, ...] = ()
     tiled: frozenset[Node[Any]] = frozenset()
     pixels: tuple[int, int] = (1, 1)
+
+    def __post_init__(self) -> None:
+        threads = self.block[0] * self.block[1]
+        stated = self.kernel.bounds[0] if self.kernel.bounds else ALWAYS_FITS
+        assert threads <= stated, f"{self.kernel.name} may need too many registers for blocks of {threads} threads"
 
     def images(self, *, written: bool) -> tuple[Image[Any], ...]:
         """The images that it writes, or those that it reads."""

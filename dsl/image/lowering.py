@@ -14,12 +14,13 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
+from ...arch import ALWAYS_FITS
 from .. import types as t
 from ..errors import DslError
 from ..functions import GeneratedFunction, Param
 from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
 from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
-from ..unit import RESERVED, TablesIn
+from ..unit import RESERVED, Arithmetic, TablesIn
 from .borders import MAP_NAMES, Boundary, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
@@ -38,16 +39,17 @@ __all__ = [
     "checks_of",
     "constant_of",
     "grid_of",
+    "kernel_for",
     "load_function",
     "lower_nodes",
     "mapped",
+    "max_threads",
     "naive",
     "naive_node",
     "named_launches",
     "pixel_function",
     "region",
     "store_kernel",
-    "tables_in",
     "words_of",
 ]
 
@@ -351,13 +353,26 @@ def store_kernel(
         *(f"        {line}" for line in body(store)),
     ]
     names = {**words_of(node.pixel, params), **{part.function.name: part.function for part in regions}}
-    tables = tables_in(options.block)
-    text = "\n".join(lines) + "\n"
-    kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=options.arithmetic, tables=tables)
+    kernel = kernel_for("\n".join(lines) + "\n", names, name, options.block, options.arithmetic)
     return kernel, arguments.of(params)
 
 
-def tables_in(block: tuple[int, int]) -> TablesIn:
+def kernel_for(
+    text: str, names: Mapping[str, object], name: str, block: tuple[int, int], arithmetic: Arithmetic
+) -> GeneratedKernel:
+    """The kernel of the text of a function, as `kernel_from_text`, for launches with blocks of these threads."""
+    threads, tables = max_threads(block), _tables_in(block)
+    return kernel_from_text(text, names, max_threads=threads, file=f"<{name}>", arithmetic=arithmetic, tables=tables)
+
+
+def max_threads(block: tuple[int, int]) -> int:
+    """The threads for which ptxas must limit the registers of a kernel, or 0 if every kernel can be launched with these
+    blocks. The driver refuses a launch whose block needs more registers than a multiprocessor has."""
+    threads = block[0] * block[1]
+    return threads if threads > ALWAYS_FITS else 0
+
+
+def _tables_in(block: tuple[int, int]) -> TablesIn:
     """The memory of tables of a kernel with blocks of these threads. Reads of constant memory are slow if a
     multiprocessor holds more than eight blocks."""
     return "constant" if block[0] * block[1] >= _THREADS // _BLOCKS else "global"

@@ -29,6 +29,20 @@ def gray(color: uchar4) -> u8:
     return u8((i32(color.x) + 2 * color.y + color.z) // 4)
 
 
+@local((7, 7))
+def apart(src: Window[f32]) -> f32:
+    total: f32 = 0.0
+    for dy in range(-3, 4):
+        for dx in range(-3, 4):
+            total += abs(src[dx, dy] - src[0, 0])
+    return total
+
+
+@pipeline
+def differences(src: Image[f32]) -> Image[f32]:
+    return apart(Accessor(src, Boundary.CLAMP))
+
+
 @pipeline
 def twice(src: Image[f32]) -> Image[f32]:
     return blur(Accessor(blur(Accessor(src, Boundary.MIRROR)), Boundary.REPEAT))
@@ -91,3 +105,12 @@ def test_numpy_arrays_are_copied() -> None:
     array = np.random.default_rng(4).random((61, 37), np.float32)
     made = twice.compile((61, 37), flags=("-fmad=false",))(array, backend=CudaBackend())
     assert np.array_equal(made, reference(reference(array, "symmetric"), "wrap"))
+
+
+@pytest.mark.parametrize("block", [(32, 32), (32, 9)])
+def test_kernels_with_many_registers_are_launched_with_large_blocks(block: tuple[int, int]) -> None:
+    """Without a limit, `isp_rows` needs more than the 64 registers that a thread can have in a block of 1024."""
+    array, backend = np.random.default_rng(5).random((300, 200), np.float32), CudaBackend()
+    expected = differences.compile((300, 200))(array, backend=backend)
+    made = differences.compile((300, 200), lowering="isp_rows", block=block)(array, backend=backend)
+    assert np.array_equal(made, expected)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from ptxmotion.cli import main
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.toolchain.occupancy import occupancy
 from ptxmotion.transforms.kernel_fusion.benefit import BenefitModel, MachineCosts, Resources
 from ptxmotion.transforms.kernel_fusion.kernel_code import KernelCode, KernelCodes
 from ptxmotion.transforms.kernel_fusion.launch_site import Fusibility, LaunchSite
@@ -380,6 +381,24 @@ def test_the_estimate() -> None:
     spills = iter([0, 8, 16])
     worse = estimated(BenefitModel(costs, lambda code, threads: Resources(1.0, next(spills))))
     assert not worse.is_worth_it and "spills 16 bytes" in worse.text
+
+
+@pytest.mark.parametrize(("block", "is_refused"), [("threads", True), (1024, False), (512, False)])
+def test_blocks_that_the_host_computes(block: Any, is_refused: bool) -> None:
+    """Two kernels of 60 registers, and a fused one of 70: blocks of 1024 threads would be refused by the driver."""
+    one = code(scaling("scale", "mul.lo.u32"))
+    fused = code(scaling("scale_scale", "mul.lo.u32"))
+
+    def resources(code: KernelCode, threads: int) -> Resources:
+        registers = 70 if code is fused and block == "threads" else 60
+        found = occupancy(90, threads, registers)
+        assert found is not None
+        return Resources(found.share, 0)
+
+    site = LaunchSite(one.entry, one.module, (1024, 1, 1), (block, 1, 1))
+    found = BenefitModel(MachineCosts(), resources)(one, one, fused, (site, site, site), Fusibility("thread"))
+    assert ("too many registers for blocks of 1024 threads" in found.text) is is_refused
+    assert found.is_worth_it is not is_refused
 
 
 def test_benefit_decides(tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:

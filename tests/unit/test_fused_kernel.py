@@ -9,6 +9,7 @@ from ptxmotion.ptx import Directive, Kernel, parse, print_kernel, print_module
 from ptxmotion.toolchain.tools import ToolMissing, assemble
 from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, FusedKernel, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Fusibility, LaunchSite, Scalar, decide
+from ptxmotion.transforms.kernel_fusion.launch_site import Extents
 from small_launches import launch, run_fused, run_one_by_one
 
 STORE = "add.s32 %f0, %i, 5; st.global.u32 [%p], %f0;"
@@ -272,6 +273,23 @@ def test_launch_bounds_of_both() -> None:
     assert fuse(first, second).kernel.directives == [".maxntid 128", ".minnctapersm 2"]
     second = launch(LOAD, directives=".reqntid 16, 1, 1")
     assert fuse(first, second).kernel.directives == [".reqntid 16, 1, 1"]
+
+
+@pytest.mark.parametrize(
+    ("block", "directives"),
+    [
+        ((16, 16, 1), []),
+        ((257, 1, 1), [".maxntid 257, 1, 1"]),
+        ((16, 16, 4), [".maxntid 16, 16, 4"]),
+        (("b", 2, 1), []),
+    ],
+)
+def test_a_large_block_limits_the_registers(block: Extents, directives: list[str]) -> None:
+    """ptxas may give the fused kernel more registers than both kernels have, and such a block would not be launched."""
+    first, second = launch(STORE, block=block), launch(LOAD, a="b", block=block)
+    assert build(first, second, decide(first, second), name="both").kernel.directives == directives
+    stated = launch(LOAD, a="b", block=block, directives=".maxntid 1024")
+    assert build(first, stated, decide(first, stated), name="both").kernel.directives == [".maxntid 1024"]
 
 
 @pytest.mark.parametrize("grids", [(3, 2), (2, 3), ((2, 1, 1), (1, 2, 1))])

@@ -13,6 +13,7 @@ from ptxmotion.cost import HOIST_WARPS, RESERVE_TO_HOIST, TRIPS, Figures, is_bet
 from ptxmotion.driver import Policy, optimize_in_place
 from ptxmotion.judges import Assembled, judge_of
 from ptxmotion.ptx import Kernel, Module, parse, print_module
+from ptxmotion.toolchain.occupancy import occupancy
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.tools import ToolMissing, find_tool
 from ptxmotion.transforms.gate.judge import Refused
@@ -41,7 +42,7 @@ TEXT = """.version 8.0
 }
 """
 
-SAME = Figures(code="a", registers=10, spills=0, warps=64, weight=100)
+SAME = Figures(code="a", registers=10, spills=0, warps=64, weight=100, threads=1024)
 
 
 class Scripted:
@@ -261,12 +262,72 @@ def test_a_judge_that_refuses_gives_everything_back() -> None:
         ({"spills": 1}, "1 more accesses to local memory"),
         ({"warps": 48}, "48 warps on a multiprocessor instead of 64"),
         ({"weight": 101.0}, "weighted machine instructions 101 instead of 100"),
+        ({"threads": 512}, "blocks of at most 512 threads instead of 1024, since it has more registers"),
         ({"registers": 12}, ""),
         ({"weight": 99.0}, ""),
     ],
 )
 def test_worse(change: dict[str, int], reason: str) -> None:
     assert worse(SAME, replace(SAME, **change)) == reason  # pyright: ignore[reportArgumentType]
+
+
+def test_a_block_that_was_launched_must_still_fit() -> None:
+    """However much is gained, and although fewer warps may fit: the driver refuses blocks with too many registers."""
+    before = replace(SAME, cycles=1e6, registers=64, warps=64.0)
+    faster = replace(before, code="b", cycles=5e5, registers=72, warps=56.0)
+    assert is_better(before, faster)
+    assert not is_better(before, replace(faster, threads=512))
+
+
+def many_registers(live: int, directive: str) -> str:
+    """A kernel with so many values that are needed at the same time."""
+    loads = [f"\tld.volatile.global.u32 %r{number}, [%rd1+{4 * number}];" for number in range(live)]
+    stores = [f"\tst.volatile.global.u32 [%rd1+{4 * number}], %r{number};" for number in range(live)]
+    head = [".version 8.0", ".target sm_90", ".address_size 64", ".visible .entry k(.param .u64 out)", directive, "{"]
+    body = [f"\t.reg .b32 %r<{live}>;", "\t.reg .b64 %rd<2>;", "\tld.param.u64 %rd1, [out];", *loads, *stores]
+    return "\n".join([*head, *body, "\tret;", "}", ""])
+
+
+@pytest.mark.parametrize(
+    ("live", "directive", "threads"),
+    [(20, "", 1024), (54, "", 1024), (66, "", 512), (118, "", 512), (150, "", 256), (230, "", 256)]
+    + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)],
+)
+def test_the_largest_block_that_fits(judge: PtxasJudge, live: int, directive: str, threads: int) -> None:
+    """ptxas limits the registers of a kernel whose largest block is stated, so that this block fits."""
+    figures = judge.figures(many_registers(live, directive))["k"]
+    assert figures.threads == threads, figures.registers
+    found = occupancy(90, threads, figures.registers)
+    assert found is not None and found.blocks > 0
+    more = occupancy(90, 2 * threads, figures.registers)
+    assert directive or (more is not None and more.blocks == 0)
+
+
+class NeedsMore(Scripted):
+    """A judge for which a changed kernel needs 72 registers, unless it states a limit, and ``slower`` with one."""
+
+    def __init__(self, slower: bool) -> None:
+        self.limited: list[bool] = []
+
+        def of(text: str) -> Figures:
+            count, is_limited = len(products(parse(text))), ".maxnreg 64" in text
+            if count == 4:
+                return SAME
+            self.limited.append(is_limited)
+            weight = 120.0 if slower and is_limited else 90.0
+            return replace(SAME, code=text, weight=weight, registers=64, threads=1024 if is_limited else 512)
+
+        super().__init__(of)
+
+
+def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
+    module, remarks = gated(NeedsMore(slower=False))
+    assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
+    assert any("with .maxnreg 64" in remark.message for remark in remarks.items)
+    judge = NeedsMore(slower=True)
+    module, _ = gated(judge)
+    assert judge.limited[:2] == [False, True]
+    assert print_module(module) == print_module(parse(TEXT)), "no subset of its rewrites may have smaller blocks either"
 
 
 LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(

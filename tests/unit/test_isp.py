@@ -137,7 +137,8 @@ def test_the_loops_of_a_split_kernel_are_those_of_the_interior() -> None:
     for name in ("looped", "quickest", "exposed", "cached", "requests"):
         old, all_code, own = (getattr(each, name) for each in (before, whole, usual))
         assert all_code > 1.5 * own and own <= old, name
-    assert (usual.code, usual.registers, usual.warps) == (whole.code, whole.registers, whole.warps)
+    for name in ("code", "registers", "warps", "threads"):
+        assert getattr(usual, name) == getattr(whole, name) != 0, name
     assert not slower_loops(before, usual)
 
 

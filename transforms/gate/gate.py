@@ -10,8 +10,9 @@ launched. So a kernel stays changed only where it is better at both extremes of 
 Neither figure may get worse, accesses to local memory (spills) may not increase, and one of the figures or the weighted
 instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
 `cost.RESERVE` times as long as the work of all warps of its scheduler. The cycles of a warp in loops may not get worse
-either, whatever is gained elsewhere (`cost.slower_loops`). Figures that differ by less than one in a thousand are
-equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice
+either, whatever is gained elsewhere (`cost.slower_loops`). A block that could be launched must still fit, so the
+registers of a kernel are limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than one in a
+thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice
 as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and dead
 code were removed: ptxas removes them as well, so it is not started. Where a kernel got worse, subsets of its
 rewrites are tried (`search.py`), so that one bad rewrite does not discard the others. A function has no figures of its
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...arch import most_registers
 from ...cost import Figures, gain, is_better, too_small, worse
 from ...ptx import Module
 from ..attempt import Attempt
@@ -76,6 +78,7 @@ def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform:
             attempt.revert(module)
             _report(attempt, "Missed", "reverted, because an entry that may call it got worse", "gate-worse")
         after = _figures_after(judge, module, changed)
+    after = _with_blocks_as_large(judge, module, changed, before, after)
     entries = [attempt for attempt in changed if attempt.original.is_entry]
     started = [(attempt, _decide_entry(module, attempt, before, after)) for attempt in entries]
     open_searches = [(attempt, search) for attempt, search in started if search is not None]
@@ -95,6 +98,19 @@ def _figures_after(judge: Judge, module: Module, changed: Sequence[Attempt]) -> 
         raise Refused(f"after the passes: {reason}") from reason
 
 
+def _with_blocks_as_large(
+    judge: Judge, module: Module, changed: Sequence[Attempt], before: dict[str, Figures], after: dict[str, Figures]
+) -> dict[str, Figures]:
+    """The figures after each kernel whose largest block has become smaller got a limit of its registers, with which
+    that block can be launched as before."""
+    names = [name for name, old in before.items() if name in after and after[name].threads < old.threads]
+    limited = [attempt for attempt in changed if attempt.original.is_entry and attempt.original.name in names]
+    for attempt in limited:
+        most = most_registers(before[attempt.original.name].threads)
+        attempt.kernel.directives = [*attempt.kernel.directives, f".maxnreg {most}"]
+    return _figures_after(judge, module, changed) if limited else after
+
+
 def _decide_entry(
     module: Module, attempt: Attempt, before: dict[str, Figures], after: dict[str, Figures]
 ) -> Search | None:
@@ -105,7 +121,8 @@ def _decide_entry(
         _report(attempt, "Analysis", "the machine code is the same", "gate-identical")
         return None
     if is_better(old, new):
-        _report(attempt, "Passed", gain(old, new), "")
+        added = [each for each in attempt.kernel.directives if each not in attempt.original.directives]
+        _report(attempt, "Passed", ", ".join([gain(old, new), *(f"with {each}" for each in added)]), "")
         return None
     why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else too_small(old))
     attempt.revert(module)

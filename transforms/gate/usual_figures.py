@@ -40,7 +40,8 @@ def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
 def _of_usual_code(whole: Figures, usual: Figures) -> Figures:
     """The figures of a split kernel. Its usual code is what is executed; the whole kernel is what is launched."""
     spills = max(usual.spills, whole.spills - usual.spills)
-    return replace(usual, code=whole.code, registers=whole.registers, warps=whole.warps, spills=spills)
+    launched = {"code": whole.code, "registers": whole.registers, "warps": whole.warps, "threads": whole.threads}
+    return replace(usual, **launched, spills=spills)
 
 
 def usual_parts(module: Module) -> dict[str, Kernel]:

@@ -2,7 +2,8 @@
 
 Savings: one launch, and the bytes that the fused kernel does not move, at the machine's bandwidth. Costs: a block
 barrier if one is needed, once for each wave of blocks; a grid barrier if one is needed; time lost because fewer warps
-fit on a multiprocessor. New register spills forbid the fusion.
+fit on a multiprocessor. New register spills forbid the fusion, and so do registers with which a block that the host
+computes could not be launched any more.
 
 Requires: costs (`MachineCosts`), measured by ``doctor --calibrate`` or the defaults below. With ``resources`` (from
 ptxas), occupancy and spills are included. Unknown quantities are estimated: a grid that the host computes counts as one
@@ -17,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from math import prod
 
 from ...analysis.effects import memory_space
-from ...arch import H200_MULTIPROCESSORS
-from ...ptx import Effect
+from ...arch import ALWAYS_FITS, H200_MULTIPROCESSORS, MAX_THREADS, PARTITIONS, WARP
+from ...ptx import Effect, Kernel
 from .kernel_code import KernelCode
 from .launch_site import Extents, Fusibility, LaunchSite
 from .pairs import Estimate
@@ -177,10 +179,33 @@ class BenefitModel:
         before = min(parts[0].occupancy, parts[1].occupancy)
         if whole.occupancy <= 0.0:
             return float("inf"), "a block of the fused kernel does not fit on a multiprocessor"
+        if size := self._refused_size(first, second, fused, site.block):
+            return float("inf"), f"the fused kernel has too many registers for blocks of {size} threads"
         if whole.occupancy >= before:
             return 0.0, ""
         lost = seconds * (1.0 - whole.occupancy / before)
         return lost, f"occupancy falls from {before:.0%} to {whole.occupancy:.0%}, which costs about {_micro(lost)}"
+
+    def _refused_size(self, first: KernelCode, second: KernelCode, fused: KernelCode, block: Extents) -> int:
+        """The threads of a block with which the two kernels can be launched and the fused one cannot, if the host
+        computes the block; else 0."""
+        resources = self.resources
+        if resources is None or all(isinstance(extent, int) for extent in block):
+            return 0
+
+        def fits(code: KernelCode, threads: int) -> bool:
+            found = resources(code, threads)
+            return found is None or found.occupancy > 0.0
+
+        sizes = range(_most_threads(fused.entry), ALWAYS_FITS, -PARTITIONS * WARP)
+        return next((each for each in sizes if fits(first, each) and fits(second, each) and not fits(fused, each)), 0)
+
+
+def _most_threads(kernel: Kernel) -> int:
+    """The threads of the largest block that a kernel states, or that any kernel may have."""
+    text = kernel.directive("reqntid") or kernel.directive("maxntid")
+    stated = prod(int(part, 0) for part in text.replace(",", " ").split()) if text else MAX_THREADS
+    return min(stated, MAX_THREADS)
 
 
 def _count(grid: Extents, block: Extents, otherwise: int) -> int:

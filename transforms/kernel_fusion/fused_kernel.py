@@ -23,10 +23,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from ...analysis.divergence.sources import operand_widths
 from ...analysis.manager import Facts
 from ...analysis.values.contraction import Contraction, may_contract
+from ...arch import ALWAYS_FITS
 from ...ptx import (
     TYPES,
     Block,
@@ -171,7 +173,7 @@ class _Fusion:
         self._apply(forwarded, copies)
         self._plain_loads(copies, forwarded)
         self._join(copies, layout, extents)
-        self.kernel.directives = _directives(first.kernel, second.kernel)
+        self.kernel.directives = _directives(first.kernel, second.kernel, first.block)
         self.kernel.cfg_changed()
         module = Module(
             SourceText("", self.name), merged_version(first.module, second.module), merged_target(first, second), 64
@@ -477,13 +479,17 @@ def _larger(one: Extent, other: Extent) -> Extent:
     return f"max({text_of(one)}, {text_of(other)})"
 
 
-def _directives(first: Kernel, second: Kernel) -> list[str]:
-    """Launch bounds for the fused kernel. Each kernel is launched with blocks within its own bounds."""
+def _directives(first: Kernel, second: Kernel, block: Extents) -> list[str]:
+    """Launch bounds for the fused kernel. Each kernel is launched with blocks within its own bounds. Without them, the
+    fused kernel gets those of its block, if a kernel with more registers could not be launched with it."""
     directives: list[str] = []
     for name in ("reqntid", "maxntid"):
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
         if stated and not directives:  # ptxas rejects a kernel with both
             directives.append(f".{name} {min(stated, key=_threads)}")
+    known = [extent for extent in block if isinstance(extent, int)]
+    if not directives and len(known) == len(block) and prod(known) > ALWAYS_FITS:
+        directives.append(f".maxntid {', '.join(map(str, known))}")
     least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
     if len(least) == 2 and directives:
         directives.append(f".minnctapersm {min(map(int, least))}")

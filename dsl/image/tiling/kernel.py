@@ -21,7 +21,7 @@ from typing import Any
 from ... import types as t
 from ...functions import Param
 from ...intrinsics import shfl_sync, syncthreads, syncwarp
-from ...kernel import GeneratedKernel, kernel_from_text
+from ...kernel import GeneratedKernel
 from ...language import shared, unroll
 from ..borders import MAP_NAMES, Checks
 from ..groups import Group, Reach, window_of
@@ -30,11 +30,11 @@ from ..lowering import (
     Arguments,
     checks_of,
     constant_of,
+    kernel_for,
     load_function,
     mapped,
     pixel_function,
     region,
-    tables_in,
     words_of,
 )
 from ..operator_body import PixelFunction
@@ -393,8 +393,7 @@ class GroupKernel:
         params = list(self.params)
         head = f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:"
         text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
-        names, tables = self._names(params), tables_in(group.block)
-        kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=self.options.arithmetic, tables=tables)
+        kernel = kernel_for(text, self._names(params), name, group.block, self.options.arithmetic)
         return kernel, self.arguments.of(params)
 
     def scratch(self) -> list[str]:
