@@ -6,11 +6,11 @@
     python docs/experiments/image_schedule_peers.py once FOLDER --programs NAME --sizes N [--arms …] [--peers LIBRARY]
 
 `build` makes the schedules of all models and their machine code. `run` compares pixels and prints microseconds: the
-median of CUDA graphs with ten runs, divided by ten; all arms of a program take turns. Our schedules must give the bits
-of naive kernels. A peer may differ by rounding, and near the edges of the image: many programs handle only the edges of
-their input, and ours those of every operator. A peer that fails is written down with its error, and the others are
-timed. `torch.compile` compiles before: FILE is what `image_schedule_torch.py --prepare` wrote. `once` runs each arm once, for a profiler; before each of them it starts
-the kernel `marker`.
+median of CUDA graphs with ten runs, divided by ten; all arms of a program take turns. Our schedules must give the
+bits of naive kernels. A peer may differ by rounding, and near the edges of the image: many programs handle only the
+edges of their input, and ours those of every operator. A peer that fails is written down with its error, and the
+others are timed. `torch.compile` compiles before: FILE is what `image_schedule_torch.py --prepare` wrote. `once` runs
+each arm once, for a profiler; before each of them it starts the kernel `marker`.
 
 LIBRARY is a shared library with compiled programs that work on device memory:
 

@@ -3,7 +3,8 @@
     python docs/experiments/image_tiles_torch.py [--json FILE] [--sizes N ...] [--seconds N]
 
 Needs PyTorch and a GPU. The edges are repeated once, around the input of the first window, so that all windows are
-slices; the edges of images between operators are therefore not those of the programs of this project. Each time is the median of seven CUDA graphs with ten runs, divided by ten.
+slices; the edges of images between operators are therefore not those of the programs of this project. Each time is
+the median of seven CUDA graphs with ten runs, divided by ten.
 """
 
 from __future__ import annotations
