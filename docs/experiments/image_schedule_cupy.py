@@ -182,8 +182,7 @@ def _night(src: Array) -> Array:
     return cupy.stack([*tone(*colours), planes[3]], axis=2)
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "unsharp": _unsharp,
+_OF_ONE_IMAGE: dict[str, Callable[[Array], Array]] = {
     "harris": _harris,
     "chain": _repeated(mean, 5),
     "blur": _blur,
@@ -195,6 +194,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "enhance": lambda src: enhanced(*views(src, NEAR)),
     "night": _night,
 }
+#: By name: the programs, as functions of their inputs.
+FUNCTIONS: dict[str, Callable[..., Any]] = {"unsharp": _unsharp, **_OF_ONE_IMAGE}
 
 
 class Arm:
@@ -207,8 +208,8 @@ class Arm:
 
     def result(self) -> list[Any]:
         """The pixels of each output: height, width, components."""
-        made = self.function(*self.inputs)
-        found = [cupy.asnumpy(each) for each in (made if isinstance(made, tuple) else (made,))]
+        made: Any = self.function(*self.inputs)
+        found: list[Any] = [cupy.asnumpy(each) for each in _all(made)]
         return [each.reshape(*each.shape[:2], -1) for each in found]
 
     def seconds(self) -> float:
@@ -220,3 +221,7 @@ class Arm:
         last.record()
         last.synchronize()
         return cupy.cuda.get_elapsed_time(first, last) * 1e-3 / self.runs
+
+
+def _all(found: Any) -> Any:
+    return (*found,) if isinstance(found, tuple) else (found,)
