@@ -46,6 +46,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from image_isp import bytes_of, launch_as_json
 from image_schedule_programs import PROGRAMS
+from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.python_child import process_pool
 
 RUNS, ROUNDS = 10, 7
@@ -194,7 +195,7 @@ def compiled(folder: Path, name: str, size: int, plan: str | None, before: str =
 
 # --- run ----------------------------------------------------------------------------------------------------------
 
-#: Our schedules that gave other bits than naive kernels. They are not timed, and the run ends with an error.
+#: Our schedules that gave other bits than naive kernels, or failed. They are not timed, and the run ends with an error.
 WRONG: list[str] = []
 
 
@@ -391,8 +392,10 @@ def timed(bench: Bench, peers: Peers | None, python: Made) -> tuple[dict[str, fl
                 fail(word, "does not give the bits of naive kernels")
                 continue
             graphs[word] = bench.graph(run)
-        except RuntimeError as why:
+        except (RuntimeError, DeviceFailed) as why:
             fail(word, str(why))
+            if not word.startswith("peer:"):
+                WRONG.append(f"{bench.name} {bench.size}: {word}: {why}")
     arms: dict[str, Callable[[], float]] = {word: partial(bench.seconds, graph) for word, graph in graphs.items()}
     for word, made in python.items():
         try:

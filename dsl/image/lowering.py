@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, Protocol, TypeAlias
 
+from ...arch import MAX_REGISTERS, REGISTERS
 from .. import types as t
 from ..errors import DslError
 from ..functions import GeneratedFunction, Param
@@ -41,6 +42,7 @@ __all__ = [
     "load_function",
     "lower_nodes",
     "mapped",
+    "max_threads_of",
     "naive",
     "naive_node",
     "named_launches",
@@ -353,8 +355,22 @@ def store_kernel(
     names = {**words_of(node.pixel, params), **{part.function.name: part.function for part in regions}}
     tables = tables_in(options.block)
     text = "\n".join(lines) + "\n"
-    kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=options.arithmetic, tables=tables)
+    kernel = kernel_from_text(
+        text,
+        names,
+        max_threads=max_threads_of(options.block),
+        file=f"<{name}>",
+        arithmetic=options.arithmetic,
+        tables=tables,
+    )
     return kernel, arguments.of(params)
+
+
+def max_threads_of(block: tuple[int, int]) -> int:
+    """The threads of a block, which limit the registers that the compiler takes, if a block of threads with as many
+    registers as a thread can have would not fit on a multiprocessor: it could not be launched. Otherwise 0."""
+    threads = block[0] * block[1]
+    return threads if threads * (MAX_REGISTERS + 1) > REGISTERS else 0
 
 
 def tables_in(block: tuple[int, int]) -> TablesIn:

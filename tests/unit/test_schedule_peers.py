@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ptxmotion.harness.machine import DeviceFailed
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "experiments"))
 peers: Any = importlib.import_module("image_schedule_peers")
@@ -54,10 +55,20 @@ def broken() -> Any:
     raise RuntimeError("too much shared memory")
 
 
+def too_large() -> Any:
+    raise DeviceFailed("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+
+
 def test_a_peer_that_fails_is_written_down_and_the_others_are_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = {"naive": lambda: IMAGE, "fused": lambda: IMAGE, "greedy": lambda: 2 * IMAGE, "peer:app": lambda: IMAGE}
+    runs = {
+        "naive": lambda: IMAGE,
+        "fused": lambda: IMAGE,
+        "greedy": lambda: 2 * IMAGE,
+        "paper": too_large,
+        "peer:app": lambda: IMAGE,
+    }
     runs |= {"peer:wrong": lambda: 2 * IMAGE, "peer:broken": broken}
 
     def given(*_: Any) -> Any:
@@ -70,12 +81,15 @@ def test_a_peer_that_fails_is_written_down_and_the_others_are_timed(
     assert times == {word: pytest.approx(1.0) for word in ("naive", "fused", "peer:app")} | {
         "torch": pytest.approx(2.0)
     }
-    assert set(failed) == {"greedy", "peer:wrong", "peer:broken", "torch stages", "cupy"}
+    assert set(failed) == {"greedy", "paper", "peer:wrong", "peer:broken", "torch stages", "cupy"}
     assert failed["torch stages"] == "RuntimeError: there is no kernel image"
     assert failed["peer:broken"] == "too much shared memory"
     assert failed["cupy"].startswith("differs by 0.1")
-    # Only a schedule of our own that is wrong makes the run fail.
-    assert peers.WRONG == ["blur 96: greedy does not give the bits of naive kernels"]
+    # Only a schedule of our own makes the run fail.
+    assert peers.WRONG == [
+        "blur 96: greedy does not give the bits of naive kernels",
+        "blur 96: paper: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    ]
 
 
 def test_what_was_compiled_in_time_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ from ..lowering import (
     constant_of,
     load_function,
     mapped,
+    max_threads_of,
     pixel_function,
     region,
     tables_in,
@@ -393,8 +394,14 @@ class GroupKernel:
         params = list(self.params)
         head = f"def {name}({', '.join(f'{param.name}: {param.type}' for param in params)}) -> None:"
         text = "\n".join([head, *(f"    {line}" for line in lines)]) + "\n"
-        names, tables = self._names(params), tables_in(group.block)
-        kernel = kernel_from_text(text, names, file=f"<{name}>", arithmetic=self.options.arithmetic, tables=tables)
+        kernel = kernel_from_text(
+            text,
+            self._names(params),
+            max_threads=max_threads_of(group.block),
+            file=f"<{name}>",
+            arithmetic=self.options.arithmetic,
+            tables=tables_in(group.block),
+        )
         return kernel, self.arguments.of(params)
 
     def scratch(self) -> list[str]:
