@@ -1,15 +1,16 @@
 """Schedules of image programs beside naive kernels, `torch.compile`, CuPy and compiled programs, in one run.
 
     python docs/experiments/image_schedule_peers.py build FOLDER [--jobs N] [--programs …] [--sizes …]     needs nvcc
-    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--torch] [--cupy] [--tune SECONDS]
-        [--seconds N] [--json FILE]                                    needs a GPU and the extra `gpu`
+    python docs/experiments/image_schedule_peers.py run FOLDER [--peers LIBRARY] [--torch FILE] [--cupy]
+        [--tune SECONDS] [--seconds N] [--json FILE]                   needs a GPU and the extra `gpu`
     python docs/experiments/image_schedule_peers.py once FOLDER --programs NAME --sizes N [--arms …] [--peers LIBRARY]
 
 `build` makes the schedules of all models and their machine code. `run` compares pixels and prints microseconds: the
-median of CUDA graphs with ten runs, divided by ten; all arms of a program take turns. Our schedules must give the bits
-of naive kernels. A peer may differ by rounding, and near the edges of the image: many programs handle only the edges of
-their input, and ours those of every operator. `once` runs each arm once, for a profiler; before each of them it starts
-the kernel `marker`.
+median of CUDA graphs with ten runs, divided by ten; all arms of a program take turns. Our schedules must give the
+bits of naive kernels. A peer may differ by rounding, and near the edges of the image: many programs handle only the
+edges of their input, and ours those of every operator. A peer that fails is written down with its error, and the
+others are timed. `torch.compile` compiles before: FILE is what `image_schedule_torch.py --prepare` wrote. `once` runs
+each arm once, for a profiler; before each of them it starts the kernel `marker`.
 
 LIBRARY is a shared library with compiled programs that work on device memory:
 
@@ -40,11 +41,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from image_isp import bytes_of, launch_as_json
 from image_schedule_programs import PROGRAMS
+from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.python_child import process_pool
 
 RUNS, ROUNDS = 10, 7
@@ -193,7 +195,7 @@ def compiled(folder: Path, name: str, size: int, plan: str | None, before: str =
 
 # --- run ----------------------------------------------------------------------------------------------------------
 
-#: Our schedules that gave other bits than naive kernels. They are not timed, and the run ends with an error.
+#: Our schedules that gave other bits than naive kernels, or failed. They are not timed, and the run ends with an error.
 WRONG: list[str] = []
 
 
@@ -228,9 +230,7 @@ class Peers:
 
 
 class PythonPeer(Protocol):
-    """A program in another library, by name, size and the runs of a graph."""
-
-    def __init__(self, name: str, size: int, runs: int) -> None: ...
+    """A program in another library."""
 
     def result(self) -> list[Any]:
         """The pixels of each output: height, width, components."""
@@ -362,10 +362,20 @@ def runs_of(bench: Bench, peers: Peers | None, words: Sequence[str]) -> Iterator
             yield f"peer:{word}", peers.call(peer, bench.size, bench.own[0].pointer, bench.own[1].pointer)
 
 
-def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPeer]]) -> dict[str, float]:
-    """The microseconds of all arms of a program. ``python`` are peers that are written in Python."""
+#: By the name of a peer in Python: what makes its program, which then runs on the GPU.
+Made: TypeAlias = "Mapping[str, Callable[[], PythonPeer]]"
+
+
+def timed(bench: Bench, peers: Peers | None, python: Made) -> tuple[dict[str, float], dict[str, str]]:
+    """The microseconds of all arms of a program, and for those without a time why they have none."""
     graphs, margin = dict[str, Any](), PROGRAMS[bench.name].margin
     expected: list[Any] = []
+    failed: dict[str, str] = {}
+
+    def fail(word: str, why: str) -> None:
+        failed[word] = why
+        print(f"    {word}: {why}", flush=True)
+
     for word, run in runs_of(bench, peers, ()):
         try:
             found = bench.result(run)
@@ -373,32 +383,57 @@ def timed(bench: Bench, peers: Peers | None, python: Mapping[str, type[PythonPee
             if word.startswith("peer:") or word == CONTRACTED[1]:
                 worst, allowed = difference(found, expected, margin)
                 if not worst <= allowed:
-                    print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
+                    fail(word, f"differs by {worst:.3g}, more than {allowed:.3g}")
                     continue
                 for _ in range(WARM):
                     run()
             elif any(one.tobytes() != other.tobytes() for one, other in zip(found, expected, strict=True)):
                 WRONG.append(f"{bench.name} {bench.size}: {word} does not give the bits of naive kernels")
-                print(f"    {WRONG[-1]}", flush=True)
+                fail(word, "does not give the bits of naive kernels")
                 continue
             graphs[word] = bench.graph(run)
-        except RuntimeError as why:
-            print(f"    {word}: {why}", flush=True)
+        except (RuntimeError, DeviceFailed) as why:
+            fail(word, str(why))
+            if not word.startswith("peer:"):
+                WRONG.append(f"{bench.name} {bench.size}: {word}: {why}")
     arms: dict[str, Callable[[], float]] = {word: partial(bench.seconds, graph) for word, graph in graphs.items()}
     for word, made in python.items():
         try:
-            peer = made(bench.name, bench.size, RUNS)
+            peer = made()
             worst, allowed = difference(peer.result(), expected, margin)
             if worst <= allowed:
                 arms[word] = peer.seconds
             else:
-                print(f"    {word} differs by {worst:.3g}, more than {allowed:.3g}: it is not timed", flush=True)
+                fail(word, f"differs by {worst:.3g}, more than {allowed:.3g}")
         except Exception as why:
-            print(f"    {word}: {type(why).__name__}: {str(why)[:200]}", flush=True)
+            fail(word, f"{type(why).__name__}: {str(why)[:200]}")
     found = bench.times(arms)
     for graph in graphs.values():
         bench.backend.destroy_graph(graph)
-    return found
+    return found, failed
+
+
+def python_peers(name: str, size: int, torch: Path | None, cupy: bool) -> tuple[Made, dict[str, str]]:
+    """The peers of a program that are written in Python, and for those that cannot run why. ``torch`` is the file of
+    what was compiled. Imports PyTorch and CuPy only if they have the program."""
+    made: dict[str, Callable[[], PythonPeer]] = {}
+    failed: dict[str, str] = {}
+    for line in torch.read_text().splitlines() if torch else ():
+        record: dict[str, Any] = json.loads(line)
+        if (record["program"], record["size"]) != (name, size):
+            continue
+        word: str = record["variant"]
+        if record["error"]:
+            failed[word] = record["error"]
+        else:
+            made[word] = partial(importlib.import_module("image_schedule_torch").Arm, name, size, RUNS, word)
+    if torch and not made and not failed:
+        failed["torch"] = "not compiled"
+    if cupy:
+        module = importlib.import_module("image_schedule_cupy")
+        if name in module.FUNCTIONS:
+            made["cupy"] = partial(module.Arm, name, size, RUNS)
+    return made, failed
 
 
 def tuned(bench: Bench, seconds: float) -> None:
@@ -421,7 +456,6 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
 
     start, backend = time.monotonic(), CudaBackend()
     peers = Peers(backend, chosen.peers) if chosen.peers else None
-    python = {word: _python_peer(word) for word in ("torch", "cupy") if getattr(chosen, word)}
     print(backend.describe()["gpu"], flush=True)
     tables: dict[tuple[str, int], dict[str, float]] = {}
     for size, name in itertools.product(chosen.sizes, chosen.programs):
@@ -434,24 +468,23 @@ def run(folder: Path, chosen: argparse.Namespace) -> None:
         bench = Bench(backend, folder, name, size)
         if chosen.tune:
             tuned(bench, chosen.tune)
-        times = timed(bench, peers, python)
+        python, left_out = python_peers(name, size, chosen.torch, chosen.cupy)
+        times, failed = timed(bench, peers, python)
+        failed = left_out | failed
         times["auto"] = times.get(made["arms"]["auto"], math.nan)
         tables[name, size] = times
         words = " ".join(f"{word} {micros:.2f}" for word, micros in times.items())
         print(f"{name} {size}: {words}; auto is {made['arms']['auto']}; {time.monotonic() - start:.0f} s", flush=True)
+        for word, why in left_out.items():
+            print(f"    {word}: {why}", flush=True)
         if chosen.json:
-            record = {"program": name, "size": size, "seconds": made["seconds"], "times": times}
+            record = {"program": name, "size": size, "seconds": made["seconds"], "times": times, "failed": failed}
             with chosen.json.open("a") as file:
                 file.write(json.dumps(record) + "\n")
         bench.close()
         backend.trim()
     if WRONG:
         sys.exit("\n".join(WRONG))
-
-
-def _python_peer(word: str) -> type[PythonPeer]:
-    """The class of the peers of PyTorch or CuPy, which need these libraries."""
-    return importlib.import_module(f"image_schedule_{word}").Arm
 
 
 #: A kernel that does nothing. A profiler shows it between two arms.
@@ -500,7 +533,7 @@ def main() -> None:
         else:
             each.add_argument("--peers", type=Path, help="a shared library of compiled programs")
         if word == "run":
-            each.add_argument("--torch", action="store_true", help="time `torch.compile`, too")
+            each.add_argument("--torch", type=Path, help="time `torch.compile`, too: what this file says is compiled")
             each.add_argument("--cupy", action="store_true", help="time CuPy's `fuse`, too, for the programs it has")
             each.add_argument("--tune", type=float, default=0, help="seconds of tuning of each program and size")
             each.add_argument("--seconds", type=float, default=3600, help="no program starts later")

@@ -19,6 +19,10 @@ from ptxmotion.dsl.image.operators import Node
 from ptxmotion.dsl.image.tiling.kernel import GroupKernel
 from ptxmotion.dsl.image.tiling.teams import Kind
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.suites.registry import find
+from ptxmotion.toolchain.cubin_cache import assemble_kept
+from ptxmotion.toolchain.occupancy import occupancy
+from ptxmotion.toolchain.ptxas_log import ptxas_figures
 
 MODES = {
     "clamp": Boundary.CLAMP,
@@ -289,6 +293,36 @@ def test_the_memory_of_tables(block: tuple[int, int], memory: str) -> None:
     for lowered in (lower_plan(plan, Options(), "x"), lower(graph, "naive", Options(block=block))):
         assert f"{memory} const i32 WEIGHTS_weights_table" in lowered.launches[0].kernel.cuda.replace("int ", "i32 ")
     check(graph, plan, random_image(9, 5))
+
+
+@pytest.mark.parametrize(("block", "limit"), [((32, 8), 0), ((32, 16), 512), ((32, 32), 1024)])
+def test_blocks_of_many_threads_have_launch_bounds(block: tuple[int, int], limit: int) -> None:
+    @pipeline
+    def one(src: Image[i32]) -> Image[i32]:
+        return weighed(Accessor(src, Boundary.CLAMP))
+
+    graph = one.graph(40, 20)
+    plan = plan_of(graph, [["weighed"]], (), block)
+    for lowered in (lower_plan(plan, Options(), "x"), lower(graph, "naive", Options(block=block))):
+        cuda = lowered.launches[0].kernel.cuda
+        assert f"__launch_bounds__({limit})" in cuda if limit else "__launch_bounds__" not in cuda
+    check(graph, plan, random_image(40, 20))
+
+
+def test_a_block_gets_no_more_registers_than_a_multiprocessor_has() -> None:
+    """Without a limit, a thread of this kernel has 144 registers, and a launch of blocks of 512 threads fails."""
+    found = find("image/lens_blur").pipeline
+    assert found is not None
+    graph = found.graph(64, 64)
+    last = ["cost_5", "along_5", "down_5", "radius", "spread"]
+    rest = [[node.name] for node in graph.nodes if node.name not in last]
+    plan = plan_of(graph, [*rest, last], ("cost_5", "along_5", "radius"), (32, 16), (1, 4))
+    launch = lower_plan(plan, Options(), "x").launches[-1]
+    made = assemble_kept(launch.kernel.ptx(compiler((), "sm_90")), "sm_90")
+    (figures,) = (each for each in ptxas_figures(made.log).values() if each.registers is not None)
+    assert figures.registers == 128
+    fits = occupancy(90, 512, figures.registers, figures.shared_bytes or 0)
+    assert fits is not None and fits.blocks == 1
 
 
 @pytest.mark.parametrize("kind", ["block", "warp", "hybrid"])
