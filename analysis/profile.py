@@ -78,7 +78,7 @@ class Profile:
         raw = Path(path).read_bytes()
         try:
             data = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProfileError(f"{path}: no profile: {error}") from None
         return cls.of(data, str(path))
 

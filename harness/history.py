@@ -145,7 +145,7 @@ def parse_entry(text: str, place: str) -> Entry:
 
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ResultError(f"{place}: invalid JSON: {error}") from error
     validator: Any = jsonschema.Draft202012Validator(_SCHEMA)
     fault: jsonschema.ValidationError | None = next(validator.iter_errors(data), None)

@@ -351,13 +351,17 @@ def read(path: str | Path) -> ResultFile:
     """Read a result file. Raises `OSError`, `ResultError`."""
     raw = Path(path).read_bytes()
     try:
-        data = json.loads(raw)
-    except ValueError as error:
+        data = json.loads(raw, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
         raise ResultError(f"{path}: invalid JSON: {error}") from error
     try:
         return from_json(data)
     except ResultError as error:
         raise ResultError(f"{path}: {error}") from None
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def write(path: str | Path, result: ResultFile) -> None:
@@ -443,7 +447,10 @@ def _decoded(kind: Any, value: Any, place: str) -> Any:
 
 def _plain(kind: Any, value: Any, place: str) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ResultError(f"{place}: the number is too large") from None
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ResultError(f"{place}: {kind.__name__} is expected, not {type(value).__name__}")
     return value

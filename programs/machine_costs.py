@@ -52,6 +52,6 @@ def read_costs() -> MachineCosts:
         return MachineCosts.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return MachineCosts()
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         message = f"no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
         raise BadInput(message, str(path)) from error

@@ -30,7 +30,7 @@ __all__ = ["parse_body"]
 _STATEMENT = re.compile(
     r"""\s*+(?:
         (?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)  # 1 ! 2 guard 3 opcode
-          (?=[\s;{\[])\s*+(?!:)([^;"()]*+);                          # 4 operands
+          (?=[\s;{\[%~!+-])\s*+(?!:)([^;"()]*+);                          # 4 operands
       | ([A-Za-z_$%][\w$]*+)\s*+:(?!:)                               # 5 label
       | ([{}])                                                       # 6 scope
       | (\.[A-Za-z_]\w*+)                                            # 7 directive
@@ -39,7 +39,7 @@ _STATEMENT = re.compile(
 )
 #: An instruction with parentheses among its operands; the groups are those of `_STATEMENT`.
 _PARENTHESIZED = re.compile(
-    r"\s*+(?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)(?=[\s{\[(])\s*+((?:[^;\"{}]++|\{[^;\"{}]*+\})*+);",
+    r"\s*+(?:@\s*+(!?+)\s*+([\w$%]++)\s++)?([a-z]\w*+(?:\.[\w:]++)*+)(?=[\s{\[(%~!+-])\s*+((?:[^;\"{}]++|\{[^;\"{}]*+\})*+);",
     re.ASCII,
 )
 _CALL = re.compile(r"\s*(?:@\s*(!?)\s*([\w$%]+)\s+)?(call(?:\.[\w:]+)*)(?=[\s(;{\[])")

@@ -413,7 +413,7 @@ def plan_from_json(graph: Graph, text: str, options: Options) -> Plan:
             )
             for group in document["groups"]
         )
-    except json.JSONDecodeError as why:
+    except (json.JSONDecodeError, RecursionError) as why:
         raise DslError(f"this is not the JSON of a plan: {why}") from None
     except KeyError as why:
         raise DslError(f"a plan of {graph.name} has no {why}") from None

@@ -250,14 +250,17 @@ class _Pair:
             yield Comparison(name, 0, INCONCLUSIVE, [str(error)])
             return
         self.describe = lambda address: _described(address, regions, signature)
-        compared = compared_numbers([self.entry, self.second.module.kernel(name)])
-        inputs = [generate(self.entry, signature, regions, seed, compared) for seed in seeds]
+        other = self.second.module.kernel(name)
+        compared = compared_numbers([self.entry, other])
+        inputs = [generate(self.entry, signature, regions, seed, compared, [other]) for seed in seeds]
         may_share = not restrict and not _promises_no_writes(self.entry) and len(signature.pointers) > 1
         inputs = [each for each in inputs if each.buffers == "apart" or may_share]
         inputs.sort(key=lambda each: (each.seed >= len(CASES), each.threads))
-        yield from self._in_turn(inputs, regions, numbers)
+        yield from self._in_turn(inputs, regions, numbers, compared)
 
-    def _in_turn(self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int]) -> Iterator[Comparison]:
+    def _in_turn(
+        self, inputs: Sequence[Input], regions: Regions, numbers: dict[str, int], compared: Sequence[int]
+    ) -> Iterator[Comparison]:
         """Compare on ``inputs``, and at the end again on those that need a larger budget."""
         waiting = [(each, self.budget) for each in inputs]
         while waiting:
@@ -265,7 +268,7 @@ class _Pair:
             if self.deadline is not None and time.monotonic() > self.deadline:
                 yield self._out_of_time(each.seed, "the rest", len(waiting) + 1)
                 return
-            memory = GeneratedMemory(regions, each.fill, each.seed, each.threads)
+            memory = GeneratedMemory(regions, each.fill, each.seed, each.threads, compared)
             comparison = self._judged(each.seed, each.name, partial(self._generated, each, memory, numbers), budget)
             if comparison.ended_by_budget and budget == self.budget:
                 waiting.append((each, budget * _RETRY_FACTOR))

@@ -49,6 +49,7 @@ _SUMS = frozenset([Pointers.SUM, Pointers.PRODUCT_SUM])
 _DYNAMIC_SHARED = 16384
 _DYNAMIC_SIZES = (_DYNAMIC_SHARED, 0, 4096, 1024, 32768, 256)
 _SIZE_REGISTERS = ("%dynamic_smem_size", "%total_smem_size")
+_LANE_REGISTERS = ("%laneid", "%warpid", *(f"%lanemask_{order}" for order in ("eq", "lt", "le", "gt", "ge")))
 
 
 @dataclass(slots=True)
@@ -156,7 +157,7 @@ CASES = (
     Case("one long block", 6, 1, "threads", fill="wide"),
     Case("sizes above the grid", 0, 2, "above", fill="wide"),
     Case("numbers in comparisons", 0, 1, "compared"),
-    Case("other numbers in comparisons", 0, 1, "compared"),
+    Case("other numbers in comparisons", 0, 1, "compared", fill="compared"),
     Case("the largest block", 8, 1, "threads"),
 )
 
@@ -199,14 +200,21 @@ def compared_numbers(kernels: Sequence[Kernel]) -> tuple[int, ...]:
 
 
 def generate(
-    kernel: Kernel, signature: Signature, regions: Regions, number: int, compared: Sequence[int] = ()
+    kernel: Kernel,
+    signature: Signature,
+    regions: Regions,
+    number: int,
+    compared: Sequence[int] = (),
+    others: Sequence[Kernel] = (),
 ) -> Input:
     """Input ``number`` of ``kernel``: a fixed case, or a random case for larger numbers. ``compared``: see
-    `compared_numbers`."""
+    `compared_numbers`. ``others``: kernels that get the same input; the axes of blocks and grids are those that one of
+    them reads."""
     random = np.random.default_rng([number, 1])
     case = CASES[number] if number < len(CASES) else _random_case(number, random)
-    block = _block(kernel, case.shape)
-    grid = _grid(kernel, case.grid)
+    kernels = (kernel, *others)
+    block = _block(kernels, case.shape, number)
+    grid = _grid(kernels, case.grid)
     shared = _dynamic_bytes(kernel, number, compared)
     made = Input(kernel.name, case.name, grid, block, shared, number, case.fill, case.buffers, [])
     values = _Values(case, made.threads, random, compared[number % 2 :] or compared)
@@ -308,15 +316,15 @@ def _argument(param: Param, fields: Sequence[Field], values: _Values, bases: dic
     return bytes(raw)
 
 
-def _block(kernel: Kernel, shape: int) -> tuple[int, int, int]:
-    """The block that the kernel requires; otherwise the shape of this number that fits its limit."""
-    stated = _extents(kernel.directive("reqntid"))
+def _block(kernels: Sequence[Kernel], shape: int, number: int) -> tuple[int, int, int]:
+    """The block that the first kernel requires; otherwise the shape of this number that fits its limit."""
+    stated = _extents(kernels[0].directive("reqntid"))
     if stated is not None:
         return stated
-    limit = math.prod(_extents(kernel.directive("maxntid")) or (1024,))
-    if _names(kernel, "%tid.z") or _names(kernel, "%ntid.z"):
+    limit = math.prod(_extents(kernels[0].directive("maxntid")) or (1024,))
+    if _names(kernels, "%tid.z", "%ntid.z"):
         shapes: Sequence[tuple[int, ...]] = _SOLIDS
-    elif _names(kernel, "%tid.y") or _names(kernel, "%ntid.y"):
+    elif _names(kernels, "%tid.y", "%ntid.y") or (number % 2 and _differ_in_lanes(kernels)):
         shapes = _PLANES
     else:
         shapes = [(length,) for length in _LINES]
@@ -326,6 +334,12 @@ def _block(kernel: Kernel, shape: int) -> tuple[int, int, int]:
     return x, y, z
 
 
+def _differ_in_lanes(kernels: Sequence[Kernel]) -> bool:
+    """Whether only some kernels read the place of a thread in its warp. In blocks with one axis, others may compute it
+    from ``%tid.x``."""
+    return len({_names([kernel], *_LANE_REGISTERS) for kernel in kernels}) > 1
+
+
 def _extents(text: str | None) -> tuple[int, int, int] | None:
     if text is None:
         return None
@@ -333,16 +347,17 @@ def _extents(text: str | None) -> tuple[int, int, int] | None:
     return x, y, z
 
 
-def _grid(kernel: Kernel, blocks: int) -> tuple[int, int, int]:
-    has_y = _names(kernel, "%ctaid.y") or _names(kernel, "%nctaid.y")
-    has_z = _names(kernel, "%ctaid.z") or _names(kernel, "%nctaid.z")
-    return blocks, min(blocks, 2) if has_y else 1, min(blocks, 2) if has_z else 1
+def _grid(kernels: Sequence[Kernel], blocks: int) -> tuple[int, int, int]:
+    has_y = _names(kernels, "%ctaid.y", "%nctaid.y")
+    has_z = _names(kernels, "%ctaid.z", "%nctaid.z")
+    # y and z differ: with equal extents, a kernel that reads the wrong one of them does the same.
+    return blocks, min(blocks, 2) if has_y else 1, min(blocks, 3 if has_y else 2) if has_z else 1
 
 
 def _dynamic_bytes(kernel: Kernel, number: int, compared: Sequence[int]) -> int:
     """The bytes of dynamic shared memory of input ``number``: 0 unless the kernel uses an array without size, or reads
     the size. If it reads the size, inputs have different ones, and those with which it compares."""
-    if any(_names(kernel, register) for register in _SIZE_REGISTERS):
+    if _names([kernel], *_SIZE_REGISTERS):
         sizes = [*_DYNAMIC_SIZES, *(each for each in compared if 0 < each <= _DYNAMIC_SIZES[4])]
         return sizes[number % len(sizes)]
     operands = [operand for instr in kernel.instructions() for operand in instr.operands]
@@ -354,10 +369,11 @@ def _dynamic_bytes(kernel: Kernel, number: int, compared: Sequence[int]) -> int:
     return _DYNAMIC_SHARED if any(unsized) else 0
 
 
-def _names(kernel: Kernel, special: str) -> bool:
-    """Whether the kernel reads a special register such as ``%tid.y``, or the vector of which it is a component."""
-    texts = (special, special.partition(".")[0])
-    operands = (operand for instr in kernel.instructions() for operand in instr.operands)
+def _names(kernels: Sequence[Kernel], *specials: str) -> bool:
+    """Whether one of the kernels reads one of these special registers, such as ``%tid.y``, or the vector of which it is
+    a component."""
+    texts = {text for special in specials for text in (special, special.partition(".")[0])}
+    operands = (operand for kernel in kernels for instr in kernel.instructions() for operand in instr.operands)
     return any(part.text in texts for operand in operands for part in walk(operand) if isinstance(part, Special))
 
 

@@ -16,6 +16,7 @@ Guarantees: the content depends only on the address, the seed and what is known 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from typing import Any, TypeAlias, TypeVar
@@ -37,8 +38,9 @@ _WORDS = 1 << 14
 _NARROW_BASE, _NARROW_SHIFT = 0x4000_0000, 24
 
 #: The content of regions: small indices and usual floats; all bit patterns of integers and floats of many magnitudes;
-#: special values; or pointers only (to find out which words are used as pointers).
-FILLS = ("index", "wide", "special", "pointers")
+#: special values; numbers with which the code compares, among small indices; or pointers only (to find out which words
+#: are used as pointers).
+FILLS = ("index", "wide", "special", "compared", "pointers")
 
 _SPECIAL_INTS = (0, 1, -1, 2, -2, 31, 32, 33, 127, 128, 255, 256, 32767, -32768, 65535, 65536, 2**31 - 1, -(2**31))
 _SPECIAL_FLOATS = (0.0, -0.0, 1.0, -1.5, float("inf"), float("-inf"), float("nan"), 3.0, 1e30, -1e-30)
@@ -136,13 +138,15 @@ class Regions:
 
 
 class GeneratedMemory:
-    """The initial content of pages and variables. ``fill`` is one of `FILLS`; ``high`` limits the indices."""
+    """The initial content of pages and variables. ``fill`` is one of `FILLS`; ``high`` limits the indices. ``compared``
+    are the numbers of the fill of this name."""
 
-    def __init__(self, regions: Regions, fill: str, seed: int, high: int) -> None:
+    def __init__(self, regions: Regions, fill: str, seed: int, high: int, compared: Sequence[int] = ()) -> None:
         self.regions = regions
         self.fill = fill
         self.seed = seed
         self.high = max(high, 2)
+        self.compared = np.array([_signed(each) for each in compared], np.int64)
 
     def page(self, number: int) -> Array:
         """The bytes of page ``number``."""
@@ -172,16 +176,24 @@ class GeneratedMemory:
         if region.is_float and width > 1:
             with np.errstate(over="ignore"):
                 return _floats(self.fill, count, width, random).astype(f"f{width}")
-        if self.fill == "index":
-            return random.integers(0, random.choice([2, min(64, self.high), self.high]), count).astype(f"i{width}")
+        if self.fill in ("index", "compared"):
+            small = random.integers(0, random.choice([2, min(64, self.high), self.high]), count)
+            if self.fill == "compared" and self.compared.size:
+                small = np.where(random.random(count) < 0.5, random.choice(self.compared, count), small)
+            return small.astype(f"i{width}")
         if self.fill == "special":
             return random.choice(np.array(_SPECIAL_INTS, np.int64), count).astype(f"i{width}")
         return np.frombuffer(random.bytes(nbytes), f"i{width}")
 
 
+def _signed(number: int) -> int:
+    """The number with the same 64 low bits that a signed word holds."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
 def _floats(fill: str, count: int, width: int, random: np.random.Generator) -> Array:
     values = random.standard_normal(count)
-    if fill == "index":
+    if fill in ("index", "compared"):
         return values
     if fill == "wide":
         return values * np.exp2(random.integers(-12, 13, count))

@@ -2,8 +2,9 @@
 kernel.
 
 A kernel is PTX. Each thread computes an element of ``y`` from ``x``: by its own index, by an index of its block, or by
-an index of another block. There are early exits, shared memory and barriers, loads through ``.nc``, and atomics. No
-kernel races by itself if ``x`` and ``y`` are different buffers, which the host program ensures.
+an index of another block. There are early exits, shared memory and barriers, votes and other instructions that wait for
+lanes, loads through ``.nc``, and atomics. No kernel races by itself if ``x`` and ``y`` are different buffers, which the
+host program ensures.
 
 Host variables, including parameters, are assigned constants and each other before, between and after the launches that
 use them: in branches and loops, by tuple assignments, augmented assignments, ``for`` and ``read``. So a name that one
@@ -79,6 +80,12 @@ EXTRAS = {
         "st.local.u32 [%d], {0}; mov.u64 %d, depot; ld.local.u32 %t, [%d+4]; add.u32 %v, %v, %t;",
     ),
 }
+#: Instructions that wait for the lanes of a warp that have not returned, and whose results do not depend on others.
+WARPS = (
+    "vote.sync.ballot.b32 %t, %p, -1; not.b32 %t, %t; add.u32 %v, %v, %t;",
+    "redux.sync.add.u32 %t, %v, -1; add.u32 %v, %v, %t;",
+    "bar.warp.sync -1;",
+)
 HEADS = (HEAD, HEAD, HEAD.replace("8.0", "7.8").replace("sm_90", "sm_80"))
 
 
@@ -92,9 +99,10 @@ def kernel_text(
     index: str,
     extra: tuple[str, int],
     head: str,
+    warp: str = "",
 ) -> str:
     """``y[w(i)] = operation(x[r(i)], k)``. ``keeps`` adds the old value of ``y``. ``index`` is ``flat``, ``wide`` for
-    grids of several axes, or ``rows`` of ``k`` elements in grids of two axes."""
+    grids of several axes, or ``rows`` of ``k`` elements in grids of two axes. ``warp``: one of `WARPS`, or nothing."""
     outside, inside, code = (text.format(extra[1]) for text in EXTRAS[extra[0]])
     lines = [
         "ld.param.u64 %x, [x]; ld.param.u64 %y, [y]; ld.param.u32 %n, [n]; ld.param.u32 %k, [k];",
@@ -114,7 +122,7 @@ def kernel_text(
         lines.append(f"{load} %v, [%o];")
     else:
         lines.append(f"mov.u32 %v, 3; setp.lt.u32 %q, %j, %n; @%q {load} %v, [%o];")
-    lines += [f"{operation} %v, %v, %k;", code]
+    lines += [f"{operation} %v, %v, %k;", code, warp]
     if write == "early":  # threads with an index of n or more have returned
         lines.append("bar.sync 0;")
     if write in ("shared", "dynamic"):
@@ -169,10 +177,12 @@ SIZE = 128
 
 
 class _Writer:
-    def __init__(self, rng: random.Random, rare: random.Random) -> None:
-        """``rare`` decides about rare statements, so that programs without them do not depend on it."""
+    def __init__(self, rng: random.Random, rare: random.Random, warps: random.Random) -> None:
+        """``rare`` decides about rare statements, so that programs without them do not depend on it. ``warps`` decides
+        about instructions that wait for lanes."""
         self.rng = rng
         self.other = rare
+        self.warps = warps
         self.kernels: dict[str, str] = {}
         self.wide: set[str] = set()
         self.rows: set[str] = set()
@@ -321,6 +331,7 @@ class _Writer:
                     self.rng.randrange(5),
                 ),
                 self.rng.choice(HEADS),
+                self.warps.choice(WARPS) if self.warps.random() < 0.15 else "",
             )
             self.kernels[name] = respelled(text, self.rng)
             if WIDE in self.kernels[name]:
@@ -355,7 +366,7 @@ class _Writer:
 
 def random_launches(seed: int) -> RandomLaunches:
     """The program of a seed."""
-    writer = _Writer(random.Random(seed), random.Random(f"rare:{seed}"))
+    writer = _Writer(random.Random(seed), random.Random(f"rare:{seed}"), random.Random(f"warps:{seed}"))
     text = writer.text()
     constants = {"SIZE": SIZE, "BLOCKS": 3}
     kernels = {name: ptx_source(ptx, name) for name, ptx in writer.kernels.items()}

@@ -278,6 +278,30 @@ SEEN: dict[str, tuple[str, str, str, str]] = {
         "mov.u32 %r2, 5;",
         "mov.u32 %r2, 5; setp.eq.u32 %p1, %r1, 123456; @%p1 mov.u32 %r2, 6;",
     ),
+    "a number in a comparison with memory": (
+        ".param .u64 a",
+        X + "ld.global.u32 %r1, [%d2]; mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; setp.eq.u32 %p1, %r1, 0xfff0b5a5; @%p1 mov.u32 %r2, 6;",
+    ),
+    "an axis of the grid that only the other kernel reads": (
+        ".param .u64 a",
+        X + "mov.u32 %r2, 5; st.global.u32 [%d2+4], %r2; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; mov.u32 %r1, %ctaid.z; setp.eq.u32 %p1, %r1, 1; @%p1 mov.u32 %r2, 6;",
+    ),
+    "an axis of the block that only the other kernel reads": (
+        ".param .u64 a",
+        X + "mov.u32 %r2, 5; st.global.u32 [%d2], %r2;",
+        "mov.u32 %r2, 5;",
+        "mov.u32 %r2, 5; mov.u32 %r1, %tid.y; setp.eq.u32 %p1, %r1, 1; @%p1 mov.u32 %r2, 6;",
+    ),
+    "the place in the warp": (
+        ".param .u64 a",
+        X + "mov.u32 %r2, %laneid; red.global.add.u32 [%d2], %r2;",
+        "mov.u32 %r2, %laneid;",
+        "and.b32 %r2, %r0, 31;",
+    ),
     "NaN": (
         ".param .u64 a",
         X + "ld.global.f32 %f1, [%d2]; setp.lt.f32 %p1, %f1, 0f00000000; selp.u32 %r1, 3, 4, %p1; "

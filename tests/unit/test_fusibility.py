@@ -1,6 +1,7 @@
 """The synchronization that a pair of launches needs, and what makes their fusion illegal."""
 
 import pytest
+from ptxmotion.transforms.kernel_fusion.fused_kernel import CannotFuse, build
 from ptxmotion.transforms.kernel_fusion.fusibility import Buffer, Extent, Extents, LaunchSite, Scalar, decide
 from ptxmotion.transforms.kernel_fusion.host_values import HostValues, Signs
 from small_launches import launch
@@ -283,6 +284,51 @@ def test_only_the_second_kernel_depends_on_which_lanes_arrive_together() -> None
     body = "activemask.b32 %f0; st.global.u32 [%q], %f0;"
     assert kind(launch(body), launch(STORE)) == "thread"
     assert kind(launch(STORE), launch(body)) == "none"
+
+
+BACKWARDS = (
+    "sub.s32 %r0, 15, %t; mad.lo.s32 %r0, %c, %w, %r0; mul.wide.u32 %x, %r0, 4; add.s64 %p, %a, %x; "
+    "ld.global.u32 %f1, [%p]; st.global.u32 [%q], %f1;"
+)
+SYNC = "bar.warp.sync -1; "
+VOTE = "setp.gt.s32 %z1, %i, 9; vote.sync.ballot.b32 %f2, %z1, -1; "
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "block", "expected"),
+    [
+        (BOUND + SYNC + STORE, LOAD, 16, "thread"),
+        (BOUND + SYNC + STORE, SYNC + LOAD, 16, "none"),
+        (BOUND + VOTE + STORE, VOTE + LOAD, 16, "none"),
+        (BOUND + "redux.sync.add.u32 %f2, %t, -1; " + STORE, "bar.sync 0; " + LOAD, 16, "none"),
+        ("setp.ge.s32 %z0, %t, 9; @!%z0 bar.warp.sync -1; " + STORE, SYNC + LOAD, 16, "none"),
+        ("setp.ge.s32 %z0, %t, 9; @%z0 bra $SKIP; " + SYNC + "$SKIP: " + STORE, SYNC + LOAD, 16, "none"),
+        (SYNC + STORE, SYNC + LOAD, 16, "thread"),
+        (VOTE + BOUND + STORE, SYNC + LOAD, 16, "thread"),
+        (STORE, BACKWARDS, 16, "block"),
+        (BOUND + SYNC + STORE, BACKWARDS, 16, "none"),
+        # With blocks of 64 threads, all lanes of a warp take the branch, or none.
+        ("setp.ge.s32 %z0, %t, 32; @%z0 bra $SKIP; " + SYNC + "$SKIP: " + STORE, SYNC + LOAD, (64, 1, 1), "thread"),
+        ("setp.ge.s32 %z0, %t, 33; @%z0 bra $SKIP; " + SYNC + "$SKIP: " + STORE, SYNC + LOAD, (64, 1, 1), "none"),
+    ],
+)
+def test_lanes_that_others_wait_for_do_not_wait_behind_the_first_body(
+    first: str, second: str, block: Extent | Extents, expected: str
+) -> None:
+    """A lane that has returned is not waited for. In a fused kernel it goes on, to the next wait."""
+    found = decide(launch(first, block=block), launch(second, block=block))
+    assert found.kind == expected, found.reasons
+    assert expected != "none" or "wait for lanes that wait behind the first body" in found.reasons[0]
+
+
+def test_a_barrier_for_shared_memory_counts_as_a_wait() -> None:
+    tile = ".shared .align 4 .b8 tile[40000];"
+    own = "st.shared.u32 [tile], 1; "
+    first = launch(BOUND + SYNC + own + STORE, name="one", declarations=tile)
+    second = launch(own + LOAD, name="two", declarations=tile)
+    assert decide(first, second).kind == "thread"
+    with pytest.raises(CannotFuse, match="wait for the shared memory"):
+        build(first, second, decide(first, second), name="both")
 
 
 def test_block_shapes_must_match() -> None:

@@ -56,7 +56,7 @@ def test_an_entry_has_the_figures_of_its_result_file() -> None:
     assert not {"time", "speedup"} & set(entry_of(result).results[program]["O3"])
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "ptxmotion history"}'])
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"format": "ptxmotion history"}', "[" * 100_000], ids=len)
 def test_what_is_no_entry_is_refused(text: str) -> None:
     with pytest.raises(ResultError, match=r"^here: (invalid JSON|not an entry of a history)"):
         parse_entry(text, "here")

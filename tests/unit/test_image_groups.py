@@ -380,6 +380,7 @@ def test_plans_are_saved_and_checked_when_they_are_loaded() -> None:
         ("16", '"x"', "two integers"),
         ('"placed",', "", "mixed needs placed"),
         ("{", "", "this is not the JSON of a plan"),
+        ("{", "[" * 100_000, "this is not the JSON of a plan"),
     ]:
         with pytest.raises(DslError, match=message):
             plan_from_json(graph, text.replace(old, new, 1), Options())

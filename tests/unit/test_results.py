@@ -81,6 +81,12 @@ def test_the_schema_accepts_what_is_written_and_is_a_schema() -> None:
         (("benchmarks", 0, "arms", 0, "surplus"), 1),
         (("schema_version",), 3),
         (("benchmarks", 0, "comparisons", 0, "figures"), [{"name": "registers"}]),
+        (("benchmarks", 0, "arms", 0, "static", "k", "registers"), "32"),
+        (("benchmarks", 0, "arms", 0, "static", "k", "occupancy"), None),
+        (("benchmarks", 0, "arms", 0, "static", "k", "occupancy"), -1),
+        (("benchmarks", 0, "arms", 0, "static", "k", "cycles"), 10**400),
+        (("benchmarks", 0, "arms", 0, "static", "k", "by_kind"), {"integer": []}),
+        (("benchmarks", 0, "arms", 0, "emulated", "launches"), {}),
     ],
 )
 def test_the_schema_refuses(where: tuple[str | int, ...], value: object) -> None:
@@ -108,6 +114,7 @@ def test_the_schema_refuses(where: tuple[str | int, ...], value: object) -> None
             r"\$\.benchmarks\[0\]\.comparisons\[0\]\.verdict: 'GREAT'",
         ),
         (("benchmarks", 0, "arms", 0, "ptx_sha256"), "short", r"ptx_sha256: 'short' does not match"),
+        (("benchmarks", 0, "comparisons", 0, "speedup"), 10**400, r"speedup: the number is too large"),
     ],
 )
 def test_reading_refuses_with_the_place(where: tuple[str | int, ...], value: object, message: str) -> None:
@@ -145,9 +152,10 @@ def test_a_missing_field_is_named() -> None:
 
 
 def test_what_is_no_json_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.json").write_text("{")
-    with pytest.raises(ResultError, match=r"x\.json: invalid JSON"):
-        read(tmp_path / "x.json")
+    for text in ("{", '{"schema_version": NaN}', "[" * 100_000):
+        (tmp_path / "x.json").write_text(text)
+        with pytest.raises(ResultError, match=r"x\.json: invalid JSON"):
+            read(tmp_path / "x.json")
     with pytest.raises(ResultError, match="no schema_version"):
         from_json([])
 

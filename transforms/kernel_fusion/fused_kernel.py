@@ -62,6 +62,7 @@ from .grid_barrier import barrier_blocks, barrier_counter
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar, text_of
 from .module_merge import CannotFuse, merged_functions, merged_target, merged_version
 from .shared_layout import SharedLayout, shared_layout
+from .warp_waits import partial_waits
 
 __all__ = ["CannotFuse", "FusedKernel", "build"]
 
@@ -390,6 +391,8 @@ class _Fusion:
             self.remarks.append("a grid barrier is between the bodies")
             return barrier_blocks(self.kernel, join, counter)
         if self.fusibility.kind == "block" or layout.needs_barrier:
+            if partial_waits(self.sites[0]):
+                raise CannotFuse("lanes of the first body may wait for others that wait for the shared memory")
             Builder(self.kernel, join).emit("bar.sync", 0)
             self.remarks.append("a bar.sync is between the bodies")
         return [join]

@@ -9,25 +9,27 @@ Requires: the buffer names of the `LaunchSite`s are device allocations: equal na
 are two. Accesses stay inside the allocation that their pointer was made for.
 Guarantees: a pair called ``thread`` or ``block`` has no conflict that this does not order, for all values of the host's
 quantities, or for those that pass the ``checks``.
-Refuses (``none``): different block shapes, and what `obstacles` lists. Addresses that are not understood give ``grid``,
-because a grid barrier orders all accesses.
+Refuses (``none``): different block shapes, what `obstacles` lists, and instructions that may wait for lanes of a warp
+which wait behind the first body (`warp_waits`). Addresses that are not understood give ``grid``, because a grid barrier
+orders all accesses.
 Reference: thesis §5.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from ...analysis.memory.thread_accesses import Access
-from ...ptx import Kernel, Module, flatten_scopes, parse, print_module
+from ...ptx import Instr, Kernel, Module, flatten_scopes, parse, print_module
 from .buffer_use import accesses_of, buffer_of, facts_of, is_barrier_counter, is_module_variable
 from .host_values import HostValues, Signs
 from .launch_site import Argument, Buffer, Extent, Extents, Fusibility, LaunchSite, Scalar
 from .obstacles import configuration_obstacles, described, obstacles
 from .overlap import ORDER, relation
 from .placement import Placement, Target, bounds_of_names
+from .warp_waits import has_waits, partial_waits
 
 __all__ = ["Argument", "Buffer", "Extent", "Extents", "Fusibility", "LaunchSite", "Scalar", "decide", "flat_site"]
 
@@ -58,11 +60,23 @@ def decide(
         return Fusibility("none", tuple(reasons[:_MOST_REASONS]))
     if assume_independent:
         return Fusibility("thread", ("the user promises that the two kernels are independent",))
+    found = _order(first, second, may_check=may_check)
+    stranded = partial_waits(first) if found.kind != "thread" else ()
+    return Fusibility("none", _stranded(stranded)) if stranded else found
+
+
+def _order(first: LaunchSite, second: LaunchSite, *, may_check: bool) -> Fusibility:
     unchecked = _Decision(first, second, may_check=False).answer()
     if unchecked.kind != "grid" or not may_check:
         return unchecked
     checked = _Decision(first, second, may_check=True).answer()
     return checked if checked.kind != "grid" else unchecked
+
+
+def _stranded(waits: Iterable[Instr]) -> tuple[str, ...]:
+    """Why the body of the first launch cannot be in front of something that waits."""
+    reasons = (f"{described(instr)} may wait for lanes that wait behind the first body" for instr in waits)
+    return tuple(dict.fromkeys(reasons))[:_MOST_REASONS]
 
 
 #: By kernel: its version, a copy of its module, and in this copy the kernel without nested scopes.
@@ -97,6 +111,8 @@ def _refusals(first: LaunchSite, second: LaunchSite) -> list[str]:
             for access in accesses_of(site).accesses
             if access.writes and is_module_variable(access) and not is_barrier_counter(site, access)
         ]
+    if not reasons and has_waits(second):
+        reasons += _stranded(partial_waits(first))
     return reasons
 
 

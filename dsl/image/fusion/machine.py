@@ -156,7 +156,7 @@ def machine_here(path: Path | None = None) -> Machine:
         if any(type(value) not in (int, float) or value <= 0 for value in values.values()):
             raise ValueError("numbers of a machine are positive")
         return replace(found, name=str(document["machine"]), **values)
-    except (ValueError, KeyError, TypeError) as why:
+    except (ValueError, KeyError, TypeError, RecursionError) as why:
         message = f"{path} does not have the numbers of a machine ({why}): fit them again, or delete the file"
         raise DslError(message) from None
 
@@ -169,6 +169,6 @@ def _calibrated() -> Machine:
         return H200
     try:
         return Machine.measured(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         message = f"{path} is no calibration ({error}): run `ptxmotion doctor --calibrate`, or delete the file"
         raise DslError(message) from error

@@ -126,6 +126,6 @@ def paper_model(path: Path | None = None) -> Model:
         if any(isinstance(each, bool) or not isinstance(each, int | float) or each < 0 for each in chosen):
             raise ValueError("weights of paper are numbers that are not negative")
         return Model("paper", PAPER, terms_of_paper, tuple(float(each) for each in chosen), str(document["machine"]))
-    except (ValueError, KeyError, TypeError) as why:
+    except (ValueError, KeyError, TypeError, RecursionError) as why:
         message = f"{path} does not have the weights of schedules ({why}): fit them again, or delete the file"
         raise DslError(message) from None
