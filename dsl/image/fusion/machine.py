@@ -49,22 +49,22 @@ class Machine:
     launch: float = 4.5e-6
     event: float = 0.6e-6
     branch: float = 1.7e-6
-    block: float = 0.33e-9
-    instruction: float = 2.4e-9
-    edge_instruction: float = 0.65e-9
-    latency: float = 0.74e-6
-    memory: float = 2.8e12
-    l2: float = 6.0e12
-    l2_bytes: float = 36.4e6
-    #: 128 lanes of each multiprocessor, of which 97 % are reached.
-    instructions_per_second: float = 0.97 * 128 * H200_CLOCK * H200_MULTIPROCESSORS
-    #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 67 % are reached.
-    accesses_per_second: float = 0.67 * 32 * H200_CLOCK * H200_MULTIPROCESSORS
+    block: float = 0.272e-9
+    instruction: float = 3.29e-9
+    edge_instruction: float = 0.736e-9
+    latency: float = 0.9e-6
+    memory: float = 3.47e12
+    l2: float = 6.47e12
+    l2_bytes: float = 36e6
+    #: 128 lanes of each multiprocessor, of which 96 % are reached.
+    instructions_per_second: float = 0.96 * 128 * H200_CLOCK * H200_MULTIPROCESSORS
+    #: 32 lanes of each multiprocessor for loads, stores and shuffles, of which 73 % are reached.
+    accesses_per_second: float = 0.73 * 32 * H200_CLOCK * H200_MULTIPROCESSORS
     l1: float = 140e3
-    code: float = 1180
-    fetched: float = 11200
+    code: float = 1220
+    fetched: float = 11700
     occupancy: float = 0.21
-    overlap: float = 2.7
+    overlap: float = 2.25
     multiprocessors: int = H200_MULTIPROCESSORS
 
     def kept(self, count: float) -> float:

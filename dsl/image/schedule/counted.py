@@ -33,6 +33,11 @@ class Counts:
         """About how many instructions these are."""
         return self.alu + SFU * self.sfu + LOAD * self.loads + self.reads + _CHECK * self.checks
 
+    def kept(self, rows: int) -> float:
+        """About how many pixels a thread that computes this for ``rows`` pixels of a column keeps at a time: those that
+        one row reads and others need, too. It reads the pixels of a single row when it needs them."""
+        return (self.loads + self.reads) / rows * (1 - 1 / rows)
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.alu + other.alu,

@@ -321,7 +321,10 @@ class Members:
         checked: set[Image[Any]] = set()
         alu = sfu = loads = reads = checks = 0.0
         for node in reversed(self.nodes):
-            together = _positions(near[node], pixels) if node in near and node in computed else 0
+            together = 0.0
+            if node in near and node in computed:
+                together = _positions(near[node], pixels)
+                together = together if node in roots else min(together, wanted.get(node, inf))
             apart, distant = moved.get(node, 0.0), far.get(node, 0.0)
             count = together + apart + distant
             if not count:
