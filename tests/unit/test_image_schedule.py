@@ -149,6 +149,21 @@ def test_a_thread_keeps_what_its_next_rows_read() -> None:
     assert fills(members, group, 1).live == pytest.approx(3 * (1 - 1 / 5))
 
 
+def test_few_blocks_of_a_multiprocessor_take_longer() -> None:
+    """While the last warps of the only block end, nothing else runs: a disc of 25 pixels took 74 us with one block of
+    512 threads on a multiprocessor, 52 with three of 256, and 49 with seven of 128."""
+    graph = find("image/max_filter").pipeline.graph(2048, 2048)  # type: ignore[union-attr]
+    disc = (graph.nodes[-1],)
+    members = Members(graph, disc, Options())
+    works = [work_of(members, replace(members.group, block=each, pixels=(1, 4))) for each in ((64, 8), (32, 4))]
+    assert [each.block_share for each in works] == [1 / each.resident for each in works] == [1 / 2, 1 / 8]
+    assert TimeModel(H200)(works[0]) > TimeModel(H200)(works[1])
+    small = replace(members.group, block=(32, 1))
+    assert work_of(members, small).resident > 8 and work_of(members, small).block_share == 1 / 8
+    blurred = blur.graph(512, 512)
+    assert work(blurred, Shape("lanes", (32, 4), (2, 8)), "across").block_share == 0
+
+
 def test_wide_pixels_are_moved_faster() -> None:
     """A float4 has four times as many bytes under way as a float: a copy reached 4.2 TB/s, and those of floats less."""
 

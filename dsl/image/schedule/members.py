@@ -266,6 +266,12 @@ class Members:
         return bytes_of(self.group.stored) + bytes_of(self.inputs)
 
     @cached_property
+    def width(self) -> float:
+        """The bytes of a pixel of the results and of the inputs, on the average over the bytes that are moved."""
+        images = {*self.group.stored, *self.inputs}
+        return sum(bytes_of([image]) * t.size_of(image.pixel) for image in images) / bytes_of(images)
+
+    @cached_property
     def input_bytes(self) -> float:
         """The bytes of a pixel of an input, on the average."""
         return sum(t.size_of(image.pixel) for image in self.inputs) / max(1, len(self.inputs))

@@ -26,9 +26,10 @@ _BASE_REGISTERS = 20
 
 #: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
 _CHAINS, _AHEAD = 2.6, 0.75
-
 #: Bytes of a pixel that a thread loads at a time, at most and usually.
 _WIDE, _WORD = 16, 4
+#: The blocks of a multiprocessor from which on more of them hide the end of one no better.
+_MANY_BLOCKS = 8
 
 #: Bytes of a transaction of global memory.
 SECTOR = 32
@@ -105,16 +106,14 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         footprint=resident
         * team.teams
         * sum(_lines(members, group, image) for image in members.inputs & members.reread),
-        ahead=_ahead(members),
+        ahead=_ahead(members.width),
+        block_share=1 / min(_MANY_BLOCKS, max(1, resident)),
     )
 
 
-def _ahead(members: Members) -> float:
+def _ahead(width: float) -> float:
     """`Work.ahead` of threads that load a pixel when they need it: the wider the pixels, the more bytes are under way.
     With pixels of 16 bytes, these are as many as where lanes load rows ahead."""
-    images = {*members.group.stored, *members.inputs}
-    moved = {image: bytes_of([image]) for image in images}
-    width = sum(each * t.size_of(image.pixel) for image, each in moved.items()) / sum(moved.values())
     return 1 - (1 - _AHEAD) * min(1.0, max(0.0, (width - _WORD) / (_WIDE - _WORD)))
 
 
