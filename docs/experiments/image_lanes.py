@@ -131,8 +131,9 @@ def run(folder: Path, out: Path | None) -> None:
             taken = timer.microseconds(plan)
             print(f"{name} {size} {word}: {taken:.2f} us, {len(plan.groups)} kernels", flush=True)
             if out is not None:
+                record = {"program": name, "size": int(size), "schedule": word, "us": taken}
                 with out.open("a") as file:
-                    file.write(json.dumps([name, int(size), word, taken, plan.to_json()]) + "\n")
+                    file.write(json.dumps({**record, "plan": json.loads(plan.to_json())}) + "\n")
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
 """Fits the weights of the cost functions of schedules to measured times.
 
-    python docs/experiments/image_schedule_model.py FILE.jsonl [--programs NAME ...] [--keep MACHINE]
+    python docs/experiments/image_schedule_model.py FILE.jsonl ... [--programs NAME ...] [--keep MACHINE]
 
-FILE.jsonl was written by image_tiles.py or image_schedule_ranks.py. Prints for each program and size how well each
-model predicts it that was fitted to the other programs, and the weights for all of them. ``--keep`` writes them to the
-cache, as those of MACHINE: searches of schedules on this computer then use them.
+The files were written by image_tiles.py, image_schedule_ranks.py or image_lanes.py. Prints for each file, program and
+size how well each model predicts it that was fitted to the other programs, and the weights for all of them. Each file,
+program and size has the same weight. ``--keep`` writes the weights to the cache, as those of MACHINE: searches of
+schedules on this computer then use them.
 """
 
 from __future__ import annotations
@@ -37,18 +38,18 @@ def measured_of(path: Path, programs: list[str]) -> list[Measured]:
             graphs[name, size] = PROGRAMS[name].graph(size)
         plan = plan_from_json(graphs[name, size], json.dumps(record["plan"]), Options())
         works = tuple(work_of(Members(plan.graph, group.nodes, Options()), group) for group in plan.groups)
-        found.append(Measured(name, size, works, record["us"]))
+        found.append(Measured(name, size, works, record["us"], str(path)))
     return found
 
 
 def main() -> None:
     """Print predictions and weights."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("files", type=Path, nargs="+")
     parser.add_argument("--programs", nargs="*", default=[], help="the programs to fit to (default: all)")
     parser.add_argument("--keep", metavar="MACHINE", help="write the weights to the cache")
     chosen = parser.parse_args()
-    measured = measured_of(chosen.file, chosen.programs)
+    measured = [each for path in chosen.files for each in measured_of(path, chosen.programs)]
     print(f"{len(measured)} schedules")
     time, paper = TimeModel(H200), paper_model(Path("none"))
     for name, found in (("time", leave_one_out(time, measured)), ("paper", leave_one_out(paper, measured))):

@@ -115,7 +115,7 @@ def estimates(name: str, size: int, plan: str) -> dict[str, float]:
     """By model: the microseconds of a plan."""
     graph, options = PROGRAMS[name].graph(size), Options()
     made = plan_from_json(graph, plan, options)
-    works = [work_of(Members(graph, group.nodes, options), group) for group in made.groups]
+    works = [work_of(Members(made.graph, group.nodes, options), group) for group in made.groups]
     return {model.name: sum(map(model, works)) for model in (time_model(), paper_model())}
 
 

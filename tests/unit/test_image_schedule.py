@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptxmotion.dsl import DslError, f32
-from ptxmotion.dsl.image import Accessor, Boundary, Graph, Image, Window, local, pipeline, point
+from ptxmotion.dsl import DslError, f32, float4
+from ptxmotion.dsl.image import Accessor, Boundary, Domain, Graph, Image, Window, local, pipeline, point
 from ptxmotion.dsl.image.fusion.machine import H200
 from ptxmotion.dsl.image.fusion.partition import exhaustive
 from ptxmotion.dsl.image.group_lowering import lower_plan
@@ -26,6 +26,7 @@ from ptxmotion.dsl.image.schedule.greedy import greedy_plan
 from ptxmotion.dsl.image.schedule.known import KnownMembers
 from ptxmotion.dsl.image.schedule.neighbours import neighbours
 from ptxmotion.dsl.image.schedule.shapes import FEW, SHAPES, Shape, shapes
+from ptxmotion.dsl.image.schedule.tile_work import fills
 from ptxmotion.dsl.image.schedule.tuning import tune
 from ptxmotion.dsl.image.schedule.work import Members, work_of
 from ptxmotion.emulator.backend import EmulatorBackend
@@ -113,6 +114,89 @@ def test_a_tile_below_a_far_access_is_not_read() -> None:
     assert nothing.loads > 0 and nothing.reads == 0
     for tiled in ({first}, {second}, {first, second}):
         assert members.counts(members.group.stored, frozenset(tiled), (1, 1), fill=False) == nothing
+
+
+@local(Domain([(0, -7), (0, 0), (0, 7)]))
+def far_apart(src: Window[f32]) -> f32:
+    return src[0, -7] + src[0, 0] + src[0, 7]
+
+
+def test_a_window_with_holes_reads_its_pixels_only() -> None:
+    """Operators below it were counted for each of the 15 pixels from the first one to the last one."""
+
+    @pipeline
+    def apart(src: Image[f32]) -> Image[f32]:
+        return far_apart(Accessor(across(Accessor(src, CLAMP)), CLAMP))
+
+    graph = apart.graph(512, 512)
+    members = Members(graph, graph.nodes, Options())
+    one, four = (members.counts(members.group.stored, frozenset(), (1, tall), fill=False) for tall in (1, 4))
+    alone = members.counts((graph.nodes[0],), frozenset(), (1, 1), fill=False)
+    own = one.alu - 3 * alone.alu
+    assert (one.loads, alone.loads) == (9, 3) and 0 < own < alone.alu * 2
+    # Four pixels of a column read 12 different pixels of 18.
+    assert four.alu == 4 * own + 12 * alone.alu
+
+
+def test_a_thread_keeps_what_its_next_rows_read() -> None:
+    graph = blur.graph(1024, 1024)
+    registers = [work(graph, Shape("block", (32, 8), (1, tall))).registers for tall in (1, 2, 4)]
+    # One row reads its 9 pixels one after the other. Of two rows, half of 6 pixels each, and of four 3 / 4 of 4.5.
+    assert [each - registers[0] for each in registers] == [0, 6 / 2, 4.5 * 3 / 4]
+    # A strip of a tile keeps pixels, too: 256 threads compute 34 rows of 32 pixels in strips of 5 rows.
+    members = Members(graph, graph.nodes, Options())
+    group = members.with_(frozenset(graph.nodes[:1]), Shape("block", (32, 8), (1, 4)))
+    assert fills(members, group, 1).live == pytest.approx(3 * (1 - 1 / 5))
+
+
+def test_few_blocks_of_a_multiprocessor_take_longer() -> None:
+    """While the last warps of the only block end, nothing else runs: a disc of 25 pixels took 74 us with one block of
+    512 threads on a multiprocessor, 52 with three of 256, and 49 with seven of 128."""
+    graph = find("image/max_filter").pipeline.graph(2048, 2048)  # type: ignore[union-attr]
+    disc = (graph.nodes[-1],)
+    members = Members(graph, disc, Options())
+    works = [work_of(members, replace(members.group, block=each, pixels=(1, 4))) for each in ((64, 8), (32, 4))]
+    assert [each.block_share for each in works] == [1 / each.resident for each in works] == [1 / 2, 1 / 8]
+    assert TimeModel(H200)(works[0]) > TimeModel(H200)(works[1])
+    small = replace(members.group, block=(32, 1))
+    assert work_of(members, small).resident > 8 and work_of(members, small).block_share == 1 / 8
+    blurred = blur.graph(512, 512)
+    assert work(blurred, Shape("lanes", (32, 4), (2, 8)), "across").block_share == 0
+
+
+def test_wide_pixels_are_moved_faster() -> None:
+    """A float4 has four times as many bytes under way as a float: a copy reached 4.2 TB/s, and those of floats less."""
+
+    @point
+    def doubled(a: f32) -> f32:
+        return a + a
+
+    @point
+    def reversed4(a: float4) -> float4:
+        return float4(a.w, a.z, a.y, a.x)
+
+    @point
+    def first(a: float4) -> f32:
+        return a.x
+
+    @pipeline
+    def narrow(src: Image[f32]) -> Image[f32]:
+        return doubled(src)
+
+    @pipeline
+    def wide(src: Image[float4]) -> Image[float4]:
+        return reversed4(src)
+
+    @pipeline
+    def both(src: Image[float4]) -> Image[f32]:
+        return first(src)
+
+    shape = Shape("block", (32, 8), (1, 1))
+    shares = [work(each.graph(512, 512), shape).ahead for each in (narrow, both, wide)]
+    lanes = work(narrow.graph(512, 512), Shape("lanes", (32, 4), (1, 4))).ahead
+    assert shares[0] == 1 and shares[2] == lanes < 1
+    # By bytes: four fifths are in wide pixels.
+    assert shares[1] == pytest.approx(1 - (1 - lanes) * (0.8 * 16 + 0.2 * 4 - 4) / 12)
 
 
 def test_shapes_are_those_that_are_legal() -> None:
@@ -269,6 +353,11 @@ def test_weights_are_fitted_to_times(tmp_path: Path) -> None:
     assert [(each.program, each.size) for each in predictions] == [("blur", 1500), ("corners", 1024), ("blur", 300)]
     assert all(each.correlation > 0.8 and 1 <= each.chosen_over_best < 1.3 for each in predictions)
     assert "corners 1024" in str(predictions[1])
+    assert all(0 < each.error < 0.3 for each in predictions)
+    # Series of a program are predicted apart, by the same fit.
+    series = [replace(each, series="second" if number % 2 else "first") for number, each in enumerate(measured[:60])]
+    other = [replace(each, program="other", series="first") for each in measured[-20:]]
+    assert [each.schedules for each in leave_one_out(known, [*series, *other])] == [30, 30, 20]
     path = tmp_path / "kept" / "weights.json"
     save(path, made, paper_model(tmp_path / "none"))
     assert time_model(path) == replace(made, numbers=replace(made.numbers, name="an H200, here"))

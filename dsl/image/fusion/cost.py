@@ -10,7 +10,8 @@ Bytes come from the L2 cache if what the kernel moves fits there, because the ke
 from memory otherwise. Operators with loops over many pixels, which are not unrolled, read an input again after a long
 time. If the inputs of the resident blocks do not fit in the L1 cache, these reads go to the L2 cache. Blocks at the
 edges of images check indices and share less, so that they take several times as long. The last blocks are at an edge.
-Code that does not fit in the caches for instructions takes longer.
+Code that does not fit in the caches for instructions takes longer. Where a multiprocessor has few blocks, fewer warps
+work while one of these ends, or waits for its tile.
 
 `schedule.work` counts what a kernel does, and `Machine` has the numbers, which `schedule.fitting` fits to measured
 times; docs/experiments/image-fusion.md says how well they estimate others. All searches use this model, so that their
@@ -66,11 +67,12 @@ def seconds_of(work: Work, machine: Machine) -> float:
     """The time of a kernel."""
     threads = work.threads * work.blocks
     slow = 1 + max(0.0, work.code - machine.code) / machine.fetched
+    alone = 1 + machine.drain * work.block_share
     missed = min(1.0, max(0.0, work.footprint / machine.l1 - 1)) * work.loads * work.pixels * _MISSED
     parts = (
         work.blocks * machine.block + machine.moving(work.moved) * work.ahead + missed / machine.l2,
-        _instructions(work) * slow / machine.instructions_per_second,
-        work.accesses * threads / machine.accesses_per_second,
+        _instructions(work) * slow * alone / machine.instructions_per_second,
+        work.accesses * threads * alone / machine.accesses_per_second,
     )
     busy = min(1.0, work.occupancy / machine.occupancy)
     together = sum(part**machine.overlap for part in parts) ** (1 / machine.overlap)

@@ -33,6 +33,11 @@ class Counts:
         """About how many instructions these are."""
         return self.alu + SFU * self.sfu + LOAD * self.loads + self.reads + _CHECK * self.checks
 
+    def kept(self, rows: int) -> float:
+        """About how many pixels a thread that computes this for ``rows`` pixels of a column keeps at a time: those that
+        one row reads and others need, too. It reads the pixels of a single row when it needs them."""
+        return (self.loads + self.reads) / rows * (1 - 1 / rows)
+
     def __add__(self, other: Counts) -> Counts:
         return Counts(
             self.alu + other.alu,
@@ -61,6 +66,8 @@ class Work:
     bytes of the inputs that the resident blocks read, if an operator has loops that are not unrolled, and 0 otherwise.
     ``chains``: how many times as fast a thread alone executes its instructions, because neighbouring pixels do not need
     each other. ``ahead``: the share of the time for moving bytes, if they are loaded long before they are needed.
+    ``block_share``: the share of the warps of a multiprocessor that begin and end together, because they are of one
+    block; 0 where rows are loaded ahead.
     """
 
     pixels: float
@@ -89,3 +96,4 @@ class Work:
     footprint: float
     chains: float = 1.0
     ahead: float = 1.0
+    block_share: float = 0.0

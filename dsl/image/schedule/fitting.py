@@ -34,29 +34,33 @@ _KNOWN = 0.003
 
 @dataclass(frozen=True)
 class Measured:
-    """A schedule that was measured: the program, the width of its images, what its kernels do, and microseconds."""
+    """A schedule that was measured: the program, the width of its images, what its kernels do, and microseconds. Each
+    ``series`` of schedules of a program has the same weight in a fit."""
 
     program: str
     size: int
     works: tuple[Work, ...]
     microseconds: float
+    series: str = ""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well a model predicts the schedules of a program, for images of one size, that it was not fitted to: the rank
-    correlation with the times, and the time of the schedule that the model prefers over the least time."""
+    """How well a model predicts a series of schedules of a program, for images of one size, that it was not fitted to:
+    the rank correlation with the times, the time of the schedule that the model prefers over the least time, and the
+    root mean square of the logarithms of estimate over time."""
 
     program: str
     size: int
     schedules: int
     correlation: float
     chosen_over_best: float
+    error: float
 
     def __str__(self) -> str:
         return (
-            f"{self.program} {self.size}: {self.schedules} schedules, rank correlation {self.correlation:.2f}, "
-            f"chosen over best {self.chosen_over_best:.2f}"
+            f"{self.program} {self.size}: {self.schedules} schedules, rank correlation {self.correlation:.3f}, "
+            f"chosen over best {self.chosen_over_best:.2f}, error {self.error:.2f}"
         )
 
 
@@ -87,12 +91,12 @@ def _fitted_machine(known: Machine, measured: Sequence[Measured], name: str) -> 
 
 
 def _loss(machine: Machine, known: Machine, measured: Sequence[Measured]) -> float:
-    """What the numbers should make least. All programs and sizes have the same weight."""
-    #: By program and size: the squared errors of its schedules.
-    squares: dict[tuple[str, int], list[float]] = {}
+    """What the numbers should make least. All programs, sizes and series have the same weight."""
+    #: By program, size and series: the squared errors of its schedules.
+    squares: dict[tuple[str, int, str], list[float]] = {}
     for each in measured:
         estimate = sum(seconds_of(work, machine) for work in each.works) * 1e6
-        squares.setdefault((each.program, each.size), []).append(log(estimate / each.microseconds) ** 2)
+        squares.setdefault((each.program, each.size, each.series), []).append(log(estimate / each.microseconds) ** 2)
     moved = sum(log(getattr(machine, field) / getattr(known, field)) ** 2 for field in FITTED)
     return sum(sum(each) / len(each) for each in squares.values()) / len(squares) + _KNOWN * moved
 
@@ -134,22 +138,25 @@ def _not_negative(left: NDArray[Any], right: NDArray[Any]) -> list[float]:
 
 
 def leave_one_out(model: AnyModel, measured: Sequence[Measured]) -> list[Prediction]:
-    """For each program: how well the model predicts it that was fitted to the others."""
+    """For each program, size and series: how well the model predicts it that was fitted to the other programs."""
     import numpy as np
 
     predictions: list[Prediction] = []
-    for program, size in dict.fromkeys((each.program, each.size) for each in measured):
-        own = [each for each in measured if (each.program, each.size) == (program, size)]
+    made: dict[str, AnyModel] = {}
+    for program, size, series in dict.fromkeys((each.program, each.size, each.series) for each in measured):
+        own = [each for each in measured if (each.program, each.size, each.series) == (program, size, series)]
         others = [each for each in measured if each.program != program]
         if len(own) < 3 or not others:
             continue
-        made = fitted(model, others, model.machine)
-        estimates = np.array([sum(made(work) for work in each.works) for each in own])
+        if program not in made:
+            made[program] = fitted(model, others, model.machine)
+        estimates = np.array([sum(map(made[program], each.works)) for each in own])
         times = np.array([each.microseconds for each in own])
         ranks = [np.argsort(np.argsort(each, kind="stable"), kind="stable") for each in (estimates, times)]
         correlation = float(np.corrcoef(ranks[0], ranks[1])[0, 1])
         chosen = float(times[int(np.argmin(estimates))] / times.min())
-        predictions.append(Prediction(program, size, len(own), correlation, chosen))
+        error = float(np.sqrt(np.mean(np.log(estimates / times) ** 2)))
+        predictions.append(Prediction(program, size, len(own), correlation, chosen, error))
     return predictions
 
 

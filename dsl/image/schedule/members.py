@@ -266,6 +266,12 @@ class Members:
         return bytes_of(self.group.stored) + bytes_of(self.inputs)
 
     @cached_property
+    def width(self) -> float:
+        """The bytes of a pixel of the results and of the inputs, on the average over the bytes that are moved."""
+        images = {*self.group.stored, *self.inputs}
+        return sum(bytes_of([image]) * t.size_of(image.pixel) for image in images) / bytes_of(images)
+
+    @cached_property
     def input_bytes(self) -> float:
         """The bytes of a pixel of an input, on the average."""
         return sum(t.size_of(image.pixel) for image in self.inputs) / max(1, len(self.inputs))
@@ -321,7 +327,10 @@ class Members:
         checked: set[Image[Any]] = set()
         alu = sfu = loads = reads = checks = 0.0
         for node in reversed(self.nodes):
-            together = _positions(near[node], pixels) if node in near and node in computed else 0
+            together = 0.0
+            if node in near and node in computed:
+                together = _positions(near[node], pixels)
+                together = together if node in roots else min(together, wanted.get(node, inf))
             apart, distant = moved.get(node, 0.0), far.get(node, 0.0)
             count = together + apart + distant
             if not count:

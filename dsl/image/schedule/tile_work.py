@@ -24,7 +24,8 @@ class Fills:
     """What a thread of an inner team does for tiles in shared memory, on the average: ``total`` without what strips
     take besides, which are ``instructions``; ``filled`` pixels; ``waits``; ``rounds`` of strips, one after the other.
     ``code``: instructions of the code. ``overlap``: the share of pixels of tiles that others compute, too.
-    ``passes``: further passes through shared memory, because of conflicts of banks."""
+    ``passes``: further passes through shared memory, because of conflicts of banks. ``live``: the pixels that a thread
+    keeps at a time."""
 
     total: Counts
     instructions: float
@@ -34,13 +35,14 @@ class Fills:
     code: float
     overlap: float
     passes: float
+    live: float
 
 
 def fills(members: Members, group: Group, columns: int) -> Fills:
     """What a thread does to fill the tiles of a group. ``columns``: its columns that are in shared memory."""
     team, tall = group.team, group.pixels[1]
     total, instructions, filled, waits, rounds, code = Counts(), 0.0, 0.0, 0.0, 0.0, 0.0
-    area = useful = passed = 0.0
+    area = useful = passed = live = 0.0
     for stage in members.stages(group.tiled):
         waits += 1
         for batch in stage:
@@ -62,8 +64,9 @@ def fills(members: Members, group: Group, columns: int) -> Fills:
             rounds += strips.rounds
             passed += count * _more_passes(members, group, batch, strips, width)
             code += each.instructions * members.unrolled
+            live = max(live, each.kept(strips.rows))
     overlap = area / useful - 1 if useful else 0.0
-    return Fills(total, instructions, filled, waits, rounds, code, overlap, passed)
+    return Fills(total, instructions, filled, waits, rounds, code, overlap, passed, live)
 
 
 def _more_passes(members: Members, group: Group, batch: Sequence[Node[Any]], strips: Strips, width: int) -> float:

@@ -26,6 +26,10 @@ _BASE_REGISTERS = 20
 
 #: `Work.chains` and `Work.ahead` of tiles of lanes, fitted to times.
 _CHAINS, _AHEAD = 2.6, 0.75
+#: Bytes of a pixel that a thread loads at a time, at most and usually.
+_WIDE, _WORD = 16, 4
+#: The blocks of a multiprocessor from which on more of them hide the end of one no better.
+_MANY_BLOCKS = 8
 
 #: Bytes of a transaction of global memory.
 SECTOR = 32
@@ -59,11 +63,12 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         each = members.counts(group.stored, group.tiled, (1 if columns > 1 else columns, tall), fill=False)
         total += each.times(columns)
         code += each.instructions * columns * members.unrolled
-        live = (each.loads + each.reads) / max(1, tall) * members.unrolled
+        live = each.kept(tall) * members.unrolled
     if group.kind == "hybrid":
         added, shuffles, live = in_registers(members, group, tiles)
         total += added
         code += added.instructions * members.unrolled + SHUFFLE * shuffles
+    live = max(live, made.live * members.unrolled)
     registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
     shared = members.shared_bytes(group)
     threads = group.block[0] * group.block[1]
@@ -101,7 +106,15 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         footprint=resident
         * team.teams
         * sum(_lines(members, group, image) for image in members.inputs & members.reread),
+        ahead=_ahead(members.width),
+        block_share=1 / min(_MANY_BLOCKS, max(1, resident)),
     )
+
+
+def _ahead(width: float) -> float:
+    """`Work.ahead` of threads that load a pixel when they need it: the wider the pixels, the more bytes are under way.
+    With pixels of 16 bytes, these are as many as where lanes load rows ahead."""
+    return 1 - (1 - _AHEAD) * min(1.0, max(0.0, (width - _WORD) / (_WIDE - _WORD)))
 
 
 def _of_lanes(members: Members, group: Group, sm: int) -> Work:
