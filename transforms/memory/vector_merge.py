@@ -66,12 +66,17 @@ class VectorMerge:
     """Merges adjacent loads into vector loads (v2, v4) where the alignment is proven."""
 
     aligned: int = option(1, "assume that pointer parameters are multiples of this power of two (bytes)")
+    constants: int = option(
+        CONSTANT_CACHE, "leave global loads in loops that read a constant variable of more than so many bytes"
+    )
 
     name: ClassVar[str] = "vectormerge"
 
     def __post_init__(self) -> None:
         if self.aligned < 1 or self.aligned & (self.aligned - 1):
             raise ValueError(f"option 'aligned' of pass '{self.name}' is a power of two, not {self.aligned}")
+        if self.constants < 0:
+            raise ValueError(f"option 'constants' of pass '{self.name}' is at least 0, not {self.constants}")
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Merge loads; whether there were any to merge."""
@@ -80,7 +85,7 @@ class VectorMerge:
         self._record_needed(kernel, facts)
         alignment = self._alignment(facts)
         merged = 0
-        left = _loops_with_many_constants(facts)
+        left = _loops_with_many_constants(facts, self.constants)
         # Blocks are rewritten at the end: after the first change all facts are computed again, with other numbers.
         rewritten: list[tuple[Block, list[Instr]]] = []
         for block in facts.cfg.rpo:
@@ -144,7 +149,7 @@ class VectorMerge:
 
     def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
         """What would be merged in the whole kernel."""
-        left = _loops_with_many_constants(facts)
+        left = _loops_with_many_constants(facts, self.constants)
         return [
             group
             for block in facts.cfg.rpo
@@ -183,17 +188,17 @@ class VectorMerge:
                             del by_offset[load.reference.offset]
 
 
-def _loops_with_many_constants(facts: Facts) -> frozenset[int]:
-    """The numbers of the loops that themselves, not in inner loops, read a constant variable that does not fit into the
-    first-level cache at an address in a register."""
+def _loops_with_many_constants(facts: Facts, most: int) -> frozenset[int]:
+    """The numbers of the loops that themselves, not in inner loops, read a constant variable of more than ``most``
+    bytes at an address in a register."""
     return frozenset(
         loop
         for block, loop in enumerate(facts.loops.loop_of)
-        if loop >= 0 and any(_reads_many_constants(instr, facts) for instr in facts.cfg.blocks[block].instrs)
+        if loop >= 0 and any(_reads_many_constants(instr, facts, most) for instr in facts.cfg.blocks[block].instrs)
     )
 
 
-def _reads_many_constants(instr: Instr, facts: Facts) -> bool:
+def _reads_many_constants(instr: Instr, facts: Facts, most: int) -> bool:
     if instr.form.operation is not Operation.LOAD or instr.form.space != "const":
         return False
     address = instr.address
@@ -202,7 +207,7 @@ def _reads_many_constants(instr: Instr, facts: Facts) -> bool:
     reference = facts.memory.reference(instr)
     objects = reference.objects if reference is not None else None
     sizes = [each.bytes if isinstance(each, Variable) else None for each in objects or (None,)]
-    return any(size is None or size > CONSTANT_CACHE for size in sizes)
+    return any(size is None or size > most for size in sizes)
 
 
 def _is_global(group: list[_Load]) -> bool:
