@@ -14,7 +14,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import cast
 
-from ...analysis.values.symbolic_values import Materializer, SymbolicValues, is_load
+from ...analysis.manager import Facts
+from ...analysis.values.affine import Affine
+from ...analysis.values.symbolic_values import MAX_DEPTH, Materializer, SymbolicValues, is_load
 from ...ptx import Guard, Imm, Instr, Mem, Operand, Reg, decode
 
 __all__ = ["Condition", "Early", "EarlyCode"]
@@ -42,6 +44,57 @@ class Early:
     condition: Condition | None
 
 
+#: A sum without its constant, as terms (class, coefficient).
+_Terms = frozenset[tuple[int, int]]
+
+
+def _sums(facts: Facts) -> dict[tuple[int, int], list[tuple[int, int, _Terms]]]:
+    """By (class of an atom, width): the sums with it that values of the kernel are, as (class, constant, terms)."""
+    found: dict[tuple[int, int], list[tuple[int, int, _Terms]]] = {}
+    for number in dict.fromkeys(facts.values.number):
+        key = facts.values.key_of(number)
+        if key[0] == "affine":
+            _, width, constant, terms = cast("tuple[str, int, int, tuple[tuple[int, int], ...]]", key)
+            for atom, _ in terms:
+                found.setdefault((atom, width), []).append((number, constant, frozenset(terms)))
+    return found
+
+
+class _Maker(Materializer):
+    """Makes a sum also from a register that holds a part of it, such as a counter after its increment, or a pointer to
+    which the index of the thread has been added."""
+
+    def register(self, number: int, width: int, depth: int = MAX_DEPTH) -> Reg | None:
+        """As `Materializer.register`."""
+        known, made = len(self.code), dict(self._made)
+        found = super().register(number, width, depth)
+        if found is None and width in (32, 64) and depth > 0:
+            del self.code[known:]
+            self._made = made
+            found = self._from_part(number, width, depth - 1)
+            if found is not None:
+                self._made[number, width] = found
+        return found
+
+    def _from_part(self, number: int, width: int, depth: int) -> Reg | None:
+        """A register that holds a part of the sum, and the rest added to it."""
+        form = self.symbols.values.affine_of(number, width)
+        terms = frozenset(form.terms)
+        for atom, _ in form.terms:
+            for part, constant, part_terms in self.symbols.facts.get(_sums).get((atom, width), ()):
+                held = self.symbols.register_of(part, self.block, width) if part_terms <= terms else None
+                if held is None:
+                    continue
+                left = tuple(term for term in form.terms if term not in part_terms)
+                rest = Affine(width, (form.constant - constant) % (1 << width), left)
+                if rest.is_constant:
+                    return self._emit(f"add.s{width}", width, held, Imm(str(rest.signed_constant())))
+                made = self.register(self.symbols.values.of_affine(rest), width, depth)
+                if made is not None:
+                    return self._emit(f"add.s{width}", width, held, made)
+        return None
+
+
 @dataclass
 class EarlyCode:
     """Makes the code at the end of one block. With ``is_trial`` the kernel gets no new registers."""
@@ -49,12 +102,12 @@ class EarlyCode:
     symbols: SymbolicValues
     block: int
     is_trial: bool = False
-    _maker: Materializer = field(init=False)
+    _maker: _Maker = field(init=False)
     #: By class: the predicate that was made.
     _made: dict[int, Reg] = field(default_factory=dict[int, Reg])
 
     def __post_init__(self) -> None:
-        self._maker = Materializer(self.symbols, self.block, is_trial=self.is_trial)
+        self._maker = _Maker(self.symbols, self.block, is_trial=self.is_trial)
 
     def of_load(self, load: Early, register: Reg, edge: _Edge | None, also: Condition | None) -> list[Instr] | None:
         """The code that loads into ``register``, if the condition of the load holds and ``also``. ``edge``: over which
@@ -165,12 +218,12 @@ class EarlyCode:
             else:
                 form = symbols.values.affine_of(child, scalar.bits)
                 value = form.signed_constant() if scalar.kind == "s" else form.constant
-                made = Imm(str(value)) if form.is_constant else self._maker.register(child, scalar.bits)
+                # ptxas takes no literal as the first operand of a comparison.
+                is_literal = form.is_constant and bool(operands)
+                made = Imm(str(value)) if is_literal else self._maker.register(child, scalar.bits)
             if made is None:
                 return None
             operands.append(made)
-        if len(operands) != len(children) or isinstance(operands[0], Imm):
-            return None
         predicate = self._new(result)
         self._maker.code.append(Instr(template.form, (predicate, *operands)))
         return predicate

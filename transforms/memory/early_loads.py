@@ -1,16 +1,16 @@
 """Issues loads in loops before the barriers that precede them, so that their latency overlaps with the work there.
 
 In ``load; store to shared memory; barrier; compute; barrier``, the shape of loops over tiles or planes, no load is
-issued while the threads compute, because ptxas moves no load over a barrier. A load of memory that nothing writes
-during the kernel may move. It is issued at the end of an earlier block, into a new register, and at its old place is a
+issued while the threads compute, because ptxas moves no load over a barrier but those that `readonly` marks, and none
+into the iteration before. A load of memory that nothing writes during the kernel may move. It is issued at the end of an earlier block, into a new register, and at its old place is a
 copy. The earlier block is one of the same iteration, as in unrolled loops, or of the iteration before; then the load is
 also issued in front of the loop. A load in the arm of a branch is issued under the condition of the branch, and one for
 the next iteration under the condition that there is one. The register is set to 0 before a predicated load: otherwise
 it would be live around the whole loop for ptxas.
 
-The earlier block is the nearest one above for which at least ``distance`` instructions, counted from its last barrier,
-precede the load on the blocks that every iteration executes; or the last one above where address and conditions are
-known. A load that moves over no barrier stays.
+A block also ends before a barrier here. The earlier block is the nearest one above for which at least ``distance``
+instructions, counted from its barrier, precede the load on the blocks that every iteration executes; or the last one
+above where address and conditions are known. A load that moves over no barrier stays.
 
 Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread executes the same loads of the same
 addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, or that a pragma
@@ -28,7 +28,7 @@ from typing import ClassVar, cast
 from ...analysis.graph.loops import Loop
 from ...analysis.manager import Facts
 from ...analysis.values.symbolic_values import SymbolicValues
-from ...ptx import Effect, Instr, Kernel, Reg
+from ...ptx import Block, Effect, Instr, Kernel, Reg
 from ...ptx.operations import Operation
 from ..code_motion.edges import EdgeInserter
 from ..code_motion.expressions import is_described_by_pragma
@@ -88,6 +88,7 @@ class EarlyLoads:
         """Move loads; whether any moved."""
         if not remarks.allows(self.name) or not _has_barrier_in_loop(facts):
             return False
+        pieces = _split_before_barriers(kernel, facts)
         places = _Places(facts, self.distance)
         writer = _Writer(kernel, facts, places.symbols)
         for load in _loads(facts):
@@ -99,6 +100,7 @@ class EarlyLoads:
             message = f"'{load.early.instr.form.text}' is issued {where}, before the barriers that precede it"
             remarks.add("Passed", self.name, "Moved", kernel, message, instr=load.early.instr)
         writer.write()
+        _join(kernel, pieces)
         remarks.count(kernel, self.name, "loads moved", len(writer.copies))
         return bool(writer.copies)
 
@@ -152,6 +154,28 @@ def _has_barrier_in_loop(facts: Facts) -> bool:
         facts.loops.loop_of[block] >= 0 and any(map(_is_barrier, facts.cfg.blocks[block].instrs))
         for block in facts.cfg.rpo
     )
+
+
+def _split_before_barriers(kernel: Kernel, facts: Facts) -> list[tuple[Block, Block]]:
+    """Split blocks of loops before each barrier, since loads are issued at the ends of blocks. Returns the pairs of a
+    block and what was behind it, in the order of the text."""
+    pairs: list[tuple[Block, Block]] = []
+    for block in [facts.cfg.blocks[number] for number in facts.cfg.rpo if facts.loops.loop_of[number] >= 0]:
+        while (at := next((n for n, instr in enumerate(block.instrs) if n and _is_barrier(instr)), 0)) > 0:
+            rest = Block(None, block.instrs[at:])
+            kernel.set_instrs(block, block.instrs[:at])
+            kernel.insert_block(kernel.blocks.index(block) + 1, rest)
+            pairs.append((block, rest))
+            block = rest
+    return pairs
+
+
+def _join(kernel: Kernel, pairs: list[tuple[Block, Block]]) -> None:
+    """Undo `_split_before_barriers`."""
+    for block, rest in reversed(pairs):
+        kernel.set_instrs(block, [*block.instrs, *rest.instrs])
+        kernel.blocks.remove(rest)
+    kernel.cfg_changed()
 
 
 def _is_barrier(instr: Instr) -> bool:
@@ -255,9 +279,11 @@ class _Places:
                 rotated = self._rotated[loop.index]
                 continue
             place = _Place(block, rotated)
-            if not self._is_known(load, place):
+            is_known = self._is_known(load, place)
+            # In the iteration before, a counter may be known before its increment only.
+            if not is_known and rotated is None:
                 break
-            if is_over_barrier:
+            if is_known and is_over_barrier:
                 found = place
                 if ahead + self._after_last_barrier(block) >= self.distance:
                     break

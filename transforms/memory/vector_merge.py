@@ -8,14 +8,14 @@ A vector load must be aligned to its size, while its parts need not be. So the a
 ``.align`` of variables and parameters and the factors of the indices. ``aligned`` is what the user promises of all
 pointer parameters (256 is true of all addresses that ``cudaMalloc`` returns). The promise is not checked here.
 
-Loops that read many constants are left as they are. In one kernel, merged loads led to eight times as many stalls for
-misses of the first-level cache of constants, and it took up to twice as long (docs/experiments/gate.md). The cause was
-not tested. It may be that warps which wait for fewer global loads are no longer in the same iteration, so that each one
-misses that cache.
+Loops that read many constants are left as they are (docs/experiments/gate.md). In one kernel, merged loads led to eight
+times as many stalls for misses of the first-level cache of constants, and it took up to twice as long. In a loop that
+was made to test this, kernels that fill the GPU took four times as long from 768 bytes of constants on, and gained with
+384 bytes. It may be that warps which wait for fewer global loads are no longer in the same iteration.
 
 Requires: value numbers, `Facts.memory`. Guarantees: the same bytes are read into the same registers; no new faults.
 Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma describes; global loads in loops that
-read a constant variable larger than that cache at an address in a register.
+read a constant variable of more than `constants` bytes at an address in a register.
 Reference: LLVM's LoadStoreVectorizer.
 """
 
@@ -29,7 +29,6 @@ from ...analysis.effects import may_move
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Promise, RecordingPromise, Reference
 from ...analysis.values.alignment import Alignments
-from ...arch import CONSTANT_CACHE
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Variable, Vec
 from ...ptx.decoding import form_of
 from ...ptx.operations import Operation
@@ -43,6 +42,8 @@ __all__ = ["VectorMerge"]
 _MOST_BYTES = 16
 #: The most instructions over which a load is moved up. Its register is live that much longer.
 _FURTHEST = 200
+#: The most bytes of constants with which merged loads in a loop were measured never to be slower.
+_FEW_CONSTANTS = 384
 #: The most parameters that are tried one by one for `RecordingPromise.merges`.
 _MOST_TRIALS = 24
 #: The largest power of two that is known to divide the address of a reference.
@@ -67,7 +68,7 @@ class VectorMerge:
 
     aligned: int = option(1, "assume that pointer parameters are multiples of this power of two (bytes)")
     constants: int = option(
-        CONSTANT_CACHE, "leave global loads in loops that read a constant variable of more than so many bytes"
+        _FEW_CONSTANTS, "leave global loads in loops that read a constant variable of more than so many bytes"
     )
 
     name: ClassVar[str] = "vectormerge"
