@@ -2,13 +2,15 @@
 
     python docs/experiments/constant_loops.py [--emulate]
 
-Needs a GPU. A thread adds up 4,096 terms. Each reads three constants and an element of two arrays in global memory; four
-terms are one iteration of the loop. The constants are read again from the start after N bytes. The elements of an
-iteration are adjacent and aligned, so that `vectormerge` makes two vector loads of eight loads. Three kinds of addresses:
+Needs a GPU. A thread adds up 4,096 terms. Each reads three constants and an element of two arrays in global memory;
+four terms are one iteration of the loop. The constants are read again from the start after N bytes. The elements of an
+iteration are adjacent and aligned, so that `vectormerge` makes two vector loads of eight loads. There are three kinds
+of addresses:
 
     one      all threads read the same elements, which are other ones in each iteration
     again    the same, and after N bytes of constants the same elements are read again
-    own      each thread reads elements of its own, of 64 MiB
+    own      each thread reads elements of its own, of 64 MiB; with 1056 blocks, most of them are read again by
+             other blocks, one or two iterations later
 
 and two kinds of terms: `short` has multiplications only, `long` has a sine and a cosine in addition. A line has the
 bytes of constants and, for each kind, the microseconds of the loop as it is written and the ratio to the loop with

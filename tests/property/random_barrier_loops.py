@@ -1,9 +1,9 @@
 """Random kernels with barriers in loops: loads in front of them, behind them, in arms of branches, over the back edge.
 
-A block of threads runs a loop of ``n`` iterations. Its statements load from `x`, whose last element is the last one that
-any of the loads reads; exchange values through shared memory; store to `w` and load from it; increment counters and
-pointers in the middle of the body; continue, leave the loop or end the kernel under conditions that are the same for all
-threads; and run inner loops. What a thread has computed is stored to `y`.
+A block of threads runs a loop of ``n`` iterations. Its statements load from `x`, whose last element is the last one
+that any of the loads reads; exchange values through shared memory; store to `w` and load from it; increment counters
+and pointers in the middle of the body; continue, leave the loop or end the kernel under conditions that are the same
+for all threads; and run inner loops. What a thread has computed is stored to `y`.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ _HEAD = f"""
 
 @dataclass
 class BarrierLoop:
-    """A kernel, and how it is launched. ``reach``: by counter and place (factor, steps, constant) the indices that are
-    read without a test, as (factor of n, constant)."""
+    """A kernel, and how it is launched. ``reach``: the largest indices that the first thread reads without a test, as
+    (factor of n, constant)."""
 
     ptx: str
     reach: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])

@@ -1,5 +1,5 @@
-"""`earlyloads` on random kernels with barriers in loops, with the checks of `ladder`: the same bytes, no access outside of
-buffers that end at their last element, no thread loads more, no new race.
+"""`earlyloads` on random kernels with barriers in loops, with the checks of `ladder`: the same bytes, no access outside
+of buffers that end at their last element, no thread loads more, no new race.
 
 Also that the checks notice what the pass relies on: without it, one of the kernels fails.
 """
@@ -11,16 +11,22 @@ from collections.abc import Iterable
 
 import pytest
 from ladder import Ladder, Launch, transformed
+from ptxmotion.analysis.manager import Facts
 from ptxmotion.analysis.memory.alias import Promise
-from ptxmotion.ptx import print_module
+from ptxmotion.ptx import Reg, print_module
 from ptxmotion.transforms.memory import early_loads
-from ptxmotion.transforms.memory.early_code import EarlyCode
+from ptxmotion.transforms.memory.early_code import Early, EarlyCode
 from random_barrier_loops import THREADS, barrier_loop
 
 SHARE = 4
 FIXED = 60
 RESTRICT = Promise(everything=True)
-LISTS = ("earlyloads:distance=1", "earlyloads", "earlyloads:distance=500", "readonly,earlyloads,copyprop,dce,emptyblocks")
+LISTS = (
+    "earlyloads:distance=1",
+    "earlyloads",
+    "earlyloads:distance=500",
+    "readonly,earlyloads,copyprop,dce,emptyblocks",
+)
 
 
 def drawn(seed: int) -> tuple[str, Launch]:
@@ -82,10 +88,18 @@ def test_what_the_pass_relies_on_is_noticed(what: str, first: int, monkeypatch: 
         monkeypatch.setattr(early_loads, "_may_leave", _never_leaves)
     elif what == "continues":
         of_load = EarlyCode.of_load
-        monkeypatch.setattr(EarlyCode, "of_load", lambda code, load, reg, edge, _: of_load(code, load, reg, edge, None))
+
+        def always(code: EarlyCode, load: Early, register: Reg, edge: tuple[int, int] | None, _: object) -> object:
+            return of_load(code, load, register, edge, None)
+
+        monkeypatch.setattr(EarlyCode, "of_load", always)
     elif what == "condition":
         decided = early_loads._decided_at  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(early_loads, "_decided_at", lambda facts, block: (decided(facts, block)[0], None))
+
+        def unconditional(facts: Facts, block: int) -> tuple[int, None]:
+            return decided(facts, block)[0], None
+
+        monkeypatch.setattr(early_loads, "_decided_at", unconditional)
     else:
         from ptxmotion.analysis.memory.alias import Memory
 

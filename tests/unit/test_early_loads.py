@@ -38,6 +38,7 @@ DONE:
 """
 ADDRESS = "mul.wide.u32 %a0, %i, 128; add.u64 %a0, %x, %a0;"
 LOAD = "ld.global.u32 %v0, [%a0+4];"
+COUNT = "add.u32 %q, %q, 1; setp.lt.u32 %again, %q, 2;"
 SHARE = "st.shared.u32 [tile], %v0; bar.sync 0; ld.shared.u32 %v1, [tile+8]; bar.sync 0;"
 RESTRICT = Promise(everything=True)
 
@@ -86,13 +87,14 @@ def test_a_load_under_a_condition_of_the_next_iteration() -> None:
         ("a return", f"{ADDRESS} {LOAD} {SHARE} setp.eq.u32 %again, %i, 5; @%again ret;"),
         ("an exit of the loop", f"{ADDRESS} {LOAD} {SHARE} setp.eq.u32 %again, %i, 5; @%again bra DONE;"),
         ("not in each iteration", f"{ADDRESS} setp.eq.u32 %again, %v1, 5; @%again bra LATCH; {LOAD} {SHARE}"),
-        ("the address is loaded", f"ld.shared.u32 %q, [tile]; mul.wide.u32 %a0, %q, 4; add.u64 %a0, %x, %a0; {LOAD} {SHARE}"),
+        ("the address is loaded", f"ld.shared.u32 %q, [tile]; mad.wide.u32 %a0, %q, 4, %x; {LOAD} {SHARE}"),
+        ("the same in all iterations", f"ld.global.u32 %v0, [%x]; {SHARE}"),
         ("guarded", f"{ADDRESS} @%first {LOAD} {SHARE}"),
         ("volatile", f"{ADDRESS} ld.volatile.global.u32 %v0, [%a0]; {SHARE}"),
         ("a vector", f"{ADDRESS} ld.global.v2.u32 {{%v0, %v2}}, [%a0]; {SHARE}"),
         ("written", f"{ADDRESS} {LOAD} {SHARE} st.global.u32 [%a0], %v1;"),
         ("a fence", f"{ADDRESS} {LOAD} {SHARE} fence.acq_rel.gpu;"),
-        ("an inner loop", f"{ADDRESS} mov.u32 %q, 0; IN: {LOAD} add.u32 %q, %q, 1; setp.lt.u32 %again, %q, 2; @%again bra IN; {SHARE}"),
+        ("an inner loop", f"{ADDRESS} mov.u32 %q, 0; IN: {LOAD} {COUNT} @%again bra IN; {SHARE}"),
     ],
 )
 def test_what_stays(why: str, body: str) -> None:
@@ -105,7 +107,8 @@ def test_buffers_that_may_overlap() -> None:
 
 
 def test_the_edge_into_the_loop_is_split() -> None:
-    module = parse((HEAD + f"{ADDRESS} {LOAD} {SHARE}" + TAIL).replace("LOOP:\n", "setp.eq.u32 %p, %n, 0; @%p bra DONE;\nLOOP:\n", 1))
+    head = HEAD.replace("LOOP:", "setp.eq.u32 %p, %n, 0; @%p bra DONE;\nLOOP:")
+    module = parse(head + f"{ADDRESS} {LOAD} {SHARE}" + TAIL)
     run_passes(module, passes_of("earlyloads"), promise=RESTRICT)
     lines = [line.strip() for line in print_module(module).splitlines()]
     branch, first = lines.index("@%p bra DONE;"), next(n for n, line in enumerate(lines) if "%e_u32_0, [" in line)

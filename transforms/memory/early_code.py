@@ -193,16 +193,18 @@ class EarlyCode:
             return guard
         ssa = facts.ssa
         for reg, value in ssa.single.items():
-            if reg.type.name == "pred" and values.number[value] == number and reg not in facts.late_registers:
-                if ssa.instr[value] is not None and facts.dominance.dominates(ssa.block[value], self.block):
-                    return reg
+            if reg.type.name != "pred" or values.number[value] != number or reg in facts.late_registers:
+                continue
+            if ssa.instr[value] is not None and facts.dominance.dominates(ssa.block[value], self.block):
+                return reg
         return None
 
     def _like(self, number: int, depth: int) -> Reg | None:
         """Make the operation that computes the class, with operands that are known here."""
         symbols = self.symbols
         key = symbols.key(number)
-        template = symbols.template(key[0]) if isinstance(key[0], tuple) and not is_load(key) else None
+        head = key[0]
+        template = symbols.template(key[0]) if isinstance(head, tuple) and not is_load(key) else None
         if template is None:
             return None
         result, children = template.operands[0], cast("tuple[int, ...]", key[1:])

@@ -2,21 +2,22 @@
 
 In ``load; store to shared memory; barrier; compute; barrier``, the shape of loops over tiles or planes, no load is
 issued while the threads compute, because ptxas moves no load over a barrier but those that `readonly` marks, and none
-into the iteration before. A load of memory that nothing writes during the kernel may move. It is issued at the end of an earlier block, into a new register, and at its old place is a
-copy. The earlier block is one of the same iteration, as in unrolled loops, or of the iteration before; then the load is
-also issued in front of the loop. A load in the arm of a branch is issued under the condition of the branch, and one for
-the next iteration under the condition that there is one. The register is set to 0 before a predicated load: otherwise
-it would be live around the whole loop for ptxas.
+into the iteration before. A load of memory that nothing writes during the kernel may move. It is issued at the end of
+an earlier block, into a new register, and at its old place is a copy. The earlier block is one of the same iteration,
+as in unrolled loops, or of the iteration before; then the load is also issued in front of the loop. A load in the arm
+of a branch is issued under the condition of the branch, and one for the next iteration under the condition that there
+is one. The register is set to 0 before a predicated load: otherwise it would be live around the whole loop for ptxas.
 
 A block also ends before a barrier here. The earlier block is the nearest one above for which at least ``distance``
 instructions, counted from its barrier, precede the load on the blocks that every iteration executes; or the last one
 above where address and conditions are known. A load that moves over no barrier stays.
 
 Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread executes the same loads of the same
-addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, or that a pragma
-describes; iterations that a thread may leave between the two places, with calls, or with inner loops between them; into
-the iteration before, loops that are left or continued at several places; what `early_code` refuses.
-Reference: Lam, "Software pipelining", PLDI 1988, of which this is the part for loads.
+addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, that a pragma
+describes, or whose address is the same in all iterations, which code motion and ptxas take out of the loop; iterations
+that a thread may leave between the two places, with calls, or with inner loops between them; into the iteration before,
+loops that are left or continued at several places; what `early_code` refuses. Reference: Lam, "Software pipelining",
+PLDI 1988, of which this is the part for loads.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class _Load:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a load is issued: at the end of ``block``; in the iteration before, and in front of the loop, if ``loop`` is
-    given."""
+    """Where a load is issued: at the end of ``block``; in the iteration before, and in front of the loop, if ``loop``
+    is given."""
 
     block: int
     loop: _Rotated | None = None
@@ -91,7 +92,7 @@ class EarlyLoads:
         pieces = _split_before_barriers(kernel, facts)
         places = _Places(facts, self.distance)
         writer = _Writer(kernel, facts, places.symbols)
-        for load in _loads(facts):
+        for load in _loads(facts, places.symbols):
             place = places.find(load)
             if place is None or not remarks.may_rewrite(self.name, load.early.instr):
                 continue
@@ -191,7 +192,15 @@ def _may_leave(instr: Instr) -> bool:
     return form.is_opaque or form.is_call or (is_control and form.operation is not Operation.BRANCH)
 
 
-def _loads(facts: Facts) -> Iterator[_Load]:
+def _is_invariant(number: int, block: int, symbols: SymbolicValues) -> bool:
+    """Whether a class has one value in all iterations of the loop around the block."""
+    leaves, loops = symbols.leaves(number), symbols.facts.loops
+    loop = loops.loops[loops.loop_of[block]]
+    places = [symbols.places[leaf] for leaf in leaves or () if leaf in symbols.places]
+    return leaves is not None and all(place.block not in loop for place in places)
+
+
+def _loads(facts: Facts, symbols: SymbolicValues) -> Iterator[_Load]:
     """The loads in loops that may move, in order."""
     cfg, fixed = facts.cfg, facts.fixed_instructions
     for block in cfg.rpo:
@@ -206,10 +215,11 @@ def _loads(facts: Facts) -> Iterator[_Load]:
             result, address = instr.operands[0], instr.address
             if not isinstance(result, Reg) or result.lanes != 1 or address is None or facts.values.is_late(instr):
                 continue
-            if facts.memory.is_unwritten(instr):
+            where = facts.values.address(instr, address)
+            if facts.memory.is_unwritten(instr) and not _is_invariant(where[0], block, symbols):
                 above, condition = _decided_at(facts, block)
                 width = address.base.type.bits if isinstance(address.base, Reg) else 64
-                early = Early(instr, facts.values.address(instr, address), width, condition)
+                early = Early(instr, where, width, condition)
                 yield _Load(early, result, block, position, above)
 
 
