@@ -16,8 +16,8 @@ Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread exec
 addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, that a pragma
 describes, or whose address is the same in all iterations, which code motion and ptxas take out of the loop; iterations
 that a thread may leave between the two places, with calls, or with inner loops between them; into the iteration before,
-loops that are left or continued at several places; what `early_code` refuses. Reference: Lam, "Software pipelining",
-PLDI 1988, of which this is the part for loads.
+loops that are left or continued at several places; what `early_code` refuses.
+Reference: Lam, "Software pipelining", PLDI 1988, of which this is the part for loads.
 """
 
 from __future__ import annotations
