@@ -68,7 +68,7 @@ class BarrierLoop:
         numbers = np.random.default_rng(seed)
         x = numbers.integers(0, 1 << 32, size, dtype=np.uint32)
         j = numbers.integers(0, size, size, dtype=np.uint32)
-        w = numbers.integers(0, 1 << 32, THREADS, dtype=np.uint32)
+        w = numbers.integers(0, 1 << 32, (n + 1) * THREADS, dtype=np.uint32)
         return [x, w, j, np.zeros(THREADS, np.uint32), np.uint32(n), np.uint32(size)]
 
 
@@ -178,10 +178,15 @@ class _Writer:
             self.emit(f"mad.lo.u32 %acc, %acc, {self.rng.randrange(3, 99, 2)}, %v;")
 
     def written(self) -> None:
-        value = self.reg()
-        self.emit(f"ld.global.u32 {value}, [%w];")
+        """Load an element of this iteration, and store to it or to that of the next iteration."""
+        value, places = self.reg(), [self.address(), self.address()]
+        for place, shift in zip(places, (0, self.rng.randrange(2)), strict=True):
+            index = self.reg()
+            self.emit(f"add.u32 {index}, %i, {shift};")
+            self.emit(f"mad.wide.u32 {place}, {index}, {4 * THREADS}, %w;")
+        self.emit(f"ld.global.u32 {value}, [{places[0]}];")
         self.use(value)
-        self.emit("st.global.u32 [%w], %acc;")
+        self.emit(f"st.global.u32 [{places[1]}], %acc;")
 
     def count(self) -> None:
         if not self.is_stepped:

@@ -79,7 +79,7 @@ def _never_leaves(_: object) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("what", "first"), [("comes", 12), ("leaves", 25), ("continues", 0), ("unwritten", 50), ("condition", 1)]
+    ("what", "first"), [("comes", 12), ("leaves", 25), ("continues", 0), ("unwritten", 20), ("condition", 1)]
 )
 def test_what_the_pass_relies_on_is_noticed(what: str, first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if what == "comes":
