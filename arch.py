@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 __all__ = [
     "ALWAYS_FITS",
     "ARCHITECTURES",
-    "CONSTANT_CACHE",
     "DEFAULT_TARGET",
     "H200_CLOCK",
     "H200_MULTIPROCESSORS",
@@ -83,10 +82,6 @@ LATENCY: Mapping[str, int] = {
 }
 #: All other instructions that set a barrier: conversions, special functions, wide products, special registers, …
 OTHER_LATENCY = 20
-
-#: Bytes of the first-level cache of constants. Jia et al., *Dissecting the NVIDIA Volta GPU Architecture via
-#: Microbenchmarking*, 2018.
-CONSTANT_CACHE = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,6 +94,7 @@ _BUILT_IN: dict[str, tuple[str, str]] = {
     "vectormerge": ("memory.vector_merge", "VectorMerge"),
     "readonly": ("memory.read_only_loads", "ReadOnlyLoads"),
     "deadstores": ("memory.dead_stores", "DeadStores"),
+    "earlyloads": ("memory.early_loads", "EarlyLoads"),
     "copyprop": ("cleanup.copy_propagation", "CopyPropagation"),
     "dce": ("cleanup.dead_code", "DeadCodeElimination"),
     "emptyblocks": ("cleanup.dead_code", "EmptyBlocks"),

@@ -71,11 +71,12 @@ KEEPS_PATHS = frozenset(["cse", "copyprop", "dce", "emptyblocks", "lcm", "scm"])
 KEEPS_WARPS = KEEPS_PATHS | {"sscm"}
 
 #: Passes after which no single thread loads more than before, unless an option allows it.
-KEEPS_LOADS = KEEPS_PATHS | {"srqp", "esrqp", "vectormerge", "readonly", "deadstores"}
+KEEPS_LOADS = KEEPS_PATHS | {"srqp", "esrqp", "vectormerge", "readonly", "deadstores", "earlyloads"}
 _LAX = ("paper=true", "readable=true")
 
 #: Passes after which no warp loads more in total, if every divergent branch separated its lanes.
-KEEPS_WARP_LOADS = KEEPS_LOADS | {"ssrqp", "sscm"}
+#: A load that `earlyloads` has moved is issued by a warp of which no lane executes it.
+KEEPS_WARP_LOADS = (KEEPS_LOADS - {"earlyloads"}) | {"ssrqp", "sscm"}
 
 #: Passes that may remove stores.
 DROPS_STORES = frozenset(["deadstores"])

@@ -36,6 +36,7 @@ LISTS = (
     "sscm:min_cost=0:weights=uniform",
     "O2",
     "deadstores",
+    "earlyloads:distance=20",
     "vectormerge:aligned=16",
     "readonly,vectormerge:aligned=16,deadstores,sscm:min_cost=0",
     "srqp",

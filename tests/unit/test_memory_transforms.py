@@ -1,5 +1,7 @@
 """What the memory passes leave unchanged, and their run time; `tests/ptx` shows what they change."""
 
+from pathlib import Path
+
 import pytest
 from growth import assert_near_linear
 from ptxmotion.analysis import Facts
@@ -206,6 +208,17 @@ def test_a_promised_alignment_is_of_marked_pointers_where_there_are_any() -> Non
 def test_an_alignment_that_is_none(aligned: str) -> None:
     with pytest.raises(UnknownPass, match="power of two"):
         create_pass(f"vectormerge:aligned={aligned}")
+
+
+@pytest.mark.parametrize(("limit", "merges"), [("", False), (":constants=387", False), (":constants=388", True)])
+def test_how_many_constants_a_loop_may_read(limit: str, merges: bool) -> None:
+    text = (Path(__file__).parents[1] / "ptx" / "vectormerge_constants.ptx").read_text(encoding="utf-8")
+    module = parse(text)
+    run_passes(module, f"vectormerge:aligned=16{limit}")
+    first = print_module(module).split(".visible .entry")[1]
+    assert ("ld.global.v2" in first) == merges
+    with pytest.raises(UnknownPass, match="at least 0"):
+        create_pass("vectormerge:constants=-1")
 
 
 def test_growth() -> None:

@@ -8,14 +8,14 @@ A vector load must be aligned to its size, while its parts need not be. So the a
 ``.align`` of variables and parameters and the factors of the indices. ``aligned`` is what the user promises of all
 pointer parameters (256 is true of all addresses that ``cudaMalloc`` returns). The promise is not checked here.
 
-Loops that read many constants are left as they are. In one kernel, merged loads led to eight times as many stalls for
-misses of the first-level cache of constants, and it took up to twice as long (docs/experiments/gate.md). The cause was
-not tested. It may be that warps which wait for fewer global loads are no longer in the same iteration, so that each one
-misses that cache.
+Loops that read many constants are left as they are (docs/experiments/gate.md). In one kernel, merged loads led to eight
+times as many stalls for misses of the first-level cache of constants, and it took up to twice as long. In a loop that
+was made to test this, kernels that fill the GPU took four times as long from 768 bytes of constants on, and gained with
+384 bytes. It may be that warps which wait for fewer global loads are no longer in the same iteration.
 
 Requires: value numbers, `Facts.memory`. Guarantees: the same bytes are read into the same registers; no new faults.
 Refuses: guarded, volatile, asynchronous loads, parameters, loads that a pragma describes; global loads in loops that
-read a constant variable larger than that cache at an address in a register.
+read a constant variable of more than `constants` bytes at an address in a register.
 Reference: LLVM's LoadStoreVectorizer.
 """
 
@@ -29,7 +29,6 @@ from ...analysis.effects import may_move
 from ...analysis.manager import Facts
 from ...analysis.memory.alias import Memory, Promise, RecordingPromise, Reference
 from ...analysis.values.alignment import Alignments
-from ...arch import CONSTANT_CACHE
 from ...ptx import Block, Effect, Instr, Kernel, Mem, Reg, Variable, Vec
 from ...ptx.decoding import form_of
 from ...ptx.operations import Operation
@@ -43,6 +42,8 @@ __all__ = ["VectorMerge"]
 _MOST_BYTES = 16
 #: The most instructions over which a load is moved up. Its register is live that much longer.
 _FURTHEST = 200
+#: The most bytes of constants with which merged loads in a loop were measured never to be slower.
+_FEW_CONSTANTS = 384
 #: The most parameters that are tried one by one for `RecordingPromise.merges`.
 _MOST_TRIALS = 24
 #: The largest power of two that is known to divide the address of a reference.
@@ -66,12 +67,17 @@ class VectorMerge:
     """Merges adjacent loads into vector loads (v2, v4) where the alignment is proven."""
 
     aligned: int = option(1, "assume that pointer parameters are multiples of this power of two (bytes)")
+    constants: int = option(
+        _FEW_CONSTANTS, "leave global loads in loops that read a constant variable of more than so many bytes"
+    )
 
     name: ClassVar[str] = "vectormerge"
 
     def __post_init__(self) -> None:
         if self.aligned < 1 or self.aligned & (self.aligned - 1):
             raise ValueError(f"option 'aligned' of pass '{self.name}' is a power of two, not {self.aligned}")
+        if self.constants < 0:
+            raise ValueError(f"option 'constants' of pass '{self.name}' is at least 0, not {self.constants}")
 
     def run(self, kernel: Kernel, facts: Facts, remarks: Remarks) -> bool:
         """Merge loads; whether there were any to merge."""
@@ -80,7 +86,7 @@ class VectorMerge:
         self._record_needed(kernel, facts)
         alignment = self._alignment(facts)
         merged = 0
-        left = _loops_with_many_constants(facts)
+        left = _loops_with_many_constants(facts, self.constants)
         # Blocks are rewritten at the end: after the first change all facts are computed again, with other numbers.
         rewritten: list[tuple[Block, list[Instr]]] = []
         for block in facts.cfg.rpo:
@@ -144,7 +150,7 @@ class VectorMerge:
 
     def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
         """What would be merged in the whole kernel."""
-        left = _loops_with_many_constants(facts)
+        left = _loops_with_many_constants(facts, self.constants)
         return [
             group
             for block in facts.cfg.rpo
@@ -183,17 +189,17 @@ class VectorMerge:
                             del by_offset[load.reference.offset]
 
 
-def _loops_with_many_constants(facts: Facts) -> frozenset[int]:
-    """The numbers of the loops that themselves, not in inner loops, read a constant variable that does not fit into the
-    first-level cache at an address in a register."""
+def _loops_with_many_constants(facts: Facts, most: int) -> frozenset[int]:
+    """The numbers of the loops that themselves, not in inner loops, read a constant variable of more than ``most``
+    bytes at an address in a register."""
     return frozenset(
         loop
         for block, loop in enumerate(facts.loops.loop_of)
-        if loop >= 0 and any(_reads_many_constants(instr, facts) for instr in facts.cfg.blocks[block].instrs)
+        if loop >= 0 and any(_reads_many_constants(instr, facts, most) for instr in facts.cfg.blocks[block].instrs)
     )
 
 
-def _reads_many_constants(instr: Instr, facts: Facts) -> bool:
+def _reads_many_constants(instr: Instr, facts: Facts, most: int) -> bool:
     if instr.form.operation is not Operation.LOAD or instr.form.space != "const":
         return False
     address = instr.address
@@ -202,7 +208,7 @@ def _reads_many_constants(instr: Instr, facts: Facts) -> bool:
     reference = facts.memory.reference(instr)
     objects = reference.objects if reference is not None else None
     sizes = [each.bytes if isinstance(each, Variable) else None for each in objects or (None,)]
-    return any(size is None or size > CONSTANT_CACHE for size in sizes)
+    return any(size is None or size > most for size in sizes)
 
 
 def _is_global(group: list[_Load]) -> bool:
