@@ -89,7 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
         tuner.former = _former(folder)
         tuner.path = folder / "results.json"
     if recorded:
-        return _finish(tuner.tune_recorded(recorded), folder, machine)
+        tuned = tuner.tune_recorded(recorded)
+        _write(tuned, folder)
+        return _finish(tuned, folder, machine)
     return _of_programs(arguments, tuner, folder)
 
 
@@ -109,7 +111,10 @@ def _of_programs(arguments: argparse.Namespace, tuner: Tuner, folder: Path) -> i
             _write_launches(tuner.record(work, modules), folder)
         else:
             tuner.path = folder / f"{benchmark.fullname.replace('/', '_')}.results.json"
-            tuned += tuner.tune(work, modules)
+            made = tuner.tune(work, modules)
+            # At once: whatever ends the next program, these are kept.
+            _write(made, folder)
+            tuned += made
     return FINE if arguments.record else _finish(tuned, folder, tuner.machine)
 
 
@@ -142,13 +147,17 @@ def _write_launches(works: list[LaunchWork], folder: Path) -> None:
         print(f"{path}: {len(work.launches)} launches of {work.launches[0].kernel}")
 
 
-def _finish(tuned: list[TunedModule], folder: Path, machine: Machine) -> int:
-    """Write the files, print what was measured; the exit code."""
+def _write(tuned: list[TunedModule], folder: Path) -> None:
+    """Write the modules and their contracts."""
     for each in tuned:
         for path in folder.glob(f"*-{each.name.rpartition('-')[2]}.*"):
             path.unlink()  # of an earlier run, maybe under another name
         (folder / f"{each.name}.ptx").write_text(each.ptx, encoding="utf-8", errors="surrogateescape")
         (folder / f"{each.name}.contract.json").write_text(each.contract.dumps(), encoding="utf-8")
+
+
+def _finish(tuned: list[TunedModule], folder: Path, machine: Machine) -> int:
+    """Print what was measured; the exit code."""
     if not machine.stopwatch:
         print(f"no GPU: nothing was timed, and the gate decides; {len(tuned)} modules are in {folder}")
         return FINE

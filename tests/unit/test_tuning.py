@@ -300,6 +300,22 @@ def test_the_command_without_a_gpu(
     assert main(["bench", "run", "rodinia/gaussian", "--backend=emulator", "--size=tiny", "--variant=tuned"]) == 0
 
 
+def test_a_program_that_is_done_is_kept_if_the_next_one_ends_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tuning.Tuner.tune
+
+    def tune_gaussian(tuner: tuning.Tuner, work: Any, modules: Any) -> list[TunedModule]:
+        if work.fullname != "rodinia/gaussian":
+            raise KeyboardInterrupt
+        return whole(tuner, work, modules)
+
+    monkeypatch.setattr(tuning.Tuner, "tune", tune_gaussian)
+    command = ["contract", "tune", "rodinia/gaussian", "rodinia/lud", "--backend=emulator", "--size=tiny"]
+    assert main([*command, "-o", str(tmp_path)]) == 130
+    assert len(list(tmp_path.glob("*.ptx"))) == len(list(tmp_path.glob("*.contract.json"))) == 2
+
+
 def test_wrong_usage(tmp_path: Path) -> None:
     assert main(["contract", "tune", "--backend=emulator", "-o", str(tmp_path)]) == 2
     bad = tmp_path / "bad.npz"
