@@ -13,10 +13,11 @@ instructions, counted from its barrier, precede the load on the blocks that ever
 above where address and conditions are known. A load that moves over no barrier stays.
 
 Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread executes the same loads of the same
-addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, that a pragma
-describes, or whose address is the same in all iterations, which code motion and ptxas take out of the loop; iterations
-that a thread may leave between the two places, with calls, or with inner loops between them; into the iteration before,
-loops that are left or continued at several places; what `early_code` refuses.
+addresses, no load more. Refuses: guarded, vector, ordered loads; loads with a cache policy; results in registers of 8
+bits, which ``mov`` cannot copy; loads of memory that may be written, that a pragma describes, or whose address is the
+same in all iterations, which code motion and ptxas take out of the loop; iterations that a thread may leave between the
+two places, with calls, or with inner loops between them; into the iteration before, loops that are left or continued at
+several places; what `early_code` refuses.
 Reference: Lam, "Software pipelining", PLDI 1988, of which this is the part for loads.
 """
 
@@ -39,6 +40,9 @@ from ..scalar_replacement.value_copies import copy_of
 from .early_code import Condition, Early, EarlyCode
 
 __all__ = ["EarlyLoads"]
+
+#: Bits of the narrowest registers that ``mov`` copies.
+_LEAST_COPIED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,9 @@ def _loads(facts: Facts, symbols: SymbolicValues) -> Iterator[_Load]:
             if not _is_candidate(instr) or instr in fixed or is_described_by_pragma(instrs, position):
                 continue
             result, address = instr.operands[0], instr.address
-            if not isinstance(result, Reg) or result.lanes != 1 or address is None or facts.values.is_late(instr):
+            if not isinstance(result, Reg) or result.lanes != 1 or result.type.bits < _LEAST_COPIED:
+                continue
+            if address is None or facts.values.is_late(instr):
                 continue
             where = facts.values.address(instr, address)
             if facts.memory.is_unwritten(instr) and not _is_invariant(where[0], block, symbols):
@@ -229,6 +235,7 @@ def _is_candidate(instr: Instr) -> bool:
         form.operation is Operation.LOAD
         and form.space == "global"
         and form.lanes == 1
+        and len(instr.operands) == 2
         and instr.guard is None
         and not form.effects & Effect.ORDERED
     )
@@ -311,6 +318,9 @@ class _Places:
             yield block
         rotated = self._rotated[loop.index]
         if block != loop.header or rotated is None:
+            return
+        # In the block of the load, only what precedes the load matters; `_loads` has looked at that.
+        if block != load.block and any(map(_may_leave, self._instrs(block))):
             return
         yield None
         for each in (rotated.latch, *self._above(rotated.latch, loop)):
