@@ -330,6 +330,24 @@ def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
     assert print_module(module) == print_module(parse(TEXT)), "no subset of its rewrites may have smaller blocks either"
 
 
+def test_a_stated_limit_of_registers_is_replaced() -> None:
+    """Of two limits, ptxas takes the last one."""
+    module = parse(TEXT.replace("\n{", "\n.maxnreg 128\n{", 1))
+    optimize_in_place(module, "cse,dce", Policy(judge=NeedsMore(slower=False)))  # pyright: ignore[reportArgumentType]
+    assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
+
+
+def test_a_kernel_with_calls_gets_no_limit() -> None:
+    """nvlink would refuse it if a function of another object has more registers."""
+    text = TEXT.replace(".visible .entry", ".extern .func other();\n.visible .entry").replace(
+        "\tret;", "\tcall other;\n\tret;"
+    )
+    judge, module = NeedsMore(slower=False), parse(text)
+    optimize_in_place(module, "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    assert judge.limited and not any(judge.limited)
+    assert print_module(module) == print_module(parse(text))
+
+
 LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(
     "mul.lo.s32 %r5, %r1, 5", "ld.global.u32 %r5, [%rd1+64]"
 )
