@@ -102,6 +102,9 @@ def test_a_load_under_a_condition_of_the_next_iteration() -> None:
         ("a register of 8 bits", f"{ADDRESS} ld.global.u8 %b, [%a0]; cvt.u32.u8 %v0, %b; {SHARE}"),
         ("a call in the header", f"call ends, (); {BRANCH} {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
         ("an arm behind a call", f"call ends, (); {ARM} {SHARE}"),
+        ("another grid writes", f"griddepcontrol.wait; {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
+        ("a wait in the header", f"griddepcontrol.wait; {BRANCH} {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
+        ("a wait in the loop", f"{ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE} {BRANCH} griddepcontrol.wait;"),
         ("an inner loop", f"{ADDRESS} mov.u32 %q, 0; IN: {LOAD} {COUNT} @%again bra IN; {SHARE}"),
     ],
 )

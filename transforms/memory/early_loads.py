@@ -16,8 +16,8 @@ Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread exec
 addresses, no load more. Refuses: guarded, vector, ordered loads; loads with a cache policy; results in registers of 8
 bits, which ``mov`` cannot copy; loads of memory that may be written, that a pragma describes, or whose address is the
 same in all iterations, which code motion and ptxas take out of the loop; iterations that a thread may leave between the
-two places, with calls, or with inner loops between them; into the iteration before, loops that are left or continued at
-several places; what `early_code` refuses.
+two places, with calls, ``griddepcontrol``, or inner loops between them; into the iteration before, loops that are left
+or continued at several places; what `early_code` refuses.
 Reference: Lam, "Software pipelining", PLDI 1988, of which this is the part for loads.
 """
 
@@ -187,13 +187,15 @@ def _is_barrier(instr: Instr) -> bool:
     return bool(instr.form.effects & Effect.BARRIER)
 
 
-def _may_leave(instr: Instr) -> bool:
-    """Whether the thread may not come to the next instruction, or to that where a branch goes."""
+def _stops_motion(instr: Instr) -> bool:
+    """Whether the thread may not come to the next instruction, or to that where a branch goes; or whether another grid,
+    for which it waits, may write before it."""
     form = instr.form
     if instr.is_directive:
         return False
     is_control = bool(form.effects & Effect.CONTROL)
-    return form.is_opaque or form.is_call or (is_control and form.operation is not Operation.BRANCH)
+    is_wait = form.operation is Operation.GRID_DEPENDENCY
+    return form.is_opaque or form.is_call or is_wait or (is_control and form.operation is not Operation.BRANCH)
 
 
 def _is_invariant(number: int, block: int, symbols: SymbolicValues) -> bool:
@@ -212,7 +214,7 @@ def _loads(facts: Facts, symbols: SymbolicValues) -> Iterator[_Load]:
             continue
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
-            if _may_leave(instr):
+            if _stops_motion(instr):
                 break
             if not _is_candidate(instr) or instr in fixed or is_described_by_pragma(instrs, position):
                 continue
@@ -320,7 +322,7 @@ class _Places:
         if block != loop.header or rotated is None:
             return
         # In the block of the load, only what precedes the load matters; `_loads` has looked at that.
-        if block != load.block and any(map(_may_leave, self._instrs(block))):
+        if block != load.block and any(map(_stops_motion, self._instrs(block))):
             return
         yield None
         for each in (rotated.latch, *self._above(rotated.latch, loop)):
@@ -347,7 +349,7 @@ class _Places:
         cfg, loop_of = self.facts.cfg, self.facts.loops.loop_of
         work, seen = [*cfg.succ[above]], {block}
         end = cfg.blocks[above].terminator
-        if (end is not None and _may_leave(end)) or any(map(_may_leave, self._instrs(block))):
+        if (end is not None and _stops_motion(end)) or any(map(_stops_motion, self._instrs(block))):
             return False
         while work:
             here = work.pop()
@@ -356,7 +358,7 @@ class _Places:
             seen.add(here)
             if here in (loop.header, above) or loop_of[here] != loop.index or not cfg.succ[here]:
                 return False
-            if any(map(_may_leave, self._instrs(here))):
+            if any(map(_stops_motion, self._instrs(here))):
                 return False
             work += cfg.succ[here]
         return True
