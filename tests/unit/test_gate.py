@@ -291,10 +291,13 @@ def many_registers(live: int, directive: str) -> str:
 @pytest.mark.parametrize(
     ("live", "directive", "threads"),
     [(20, "", 1024), (54, "", 1024), (66, "", 512), (118, "", 512), (150, "", 256), (230, "", 256)]
-    + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)],
+    + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)]
+    + [(118, ".maxntid 1024\n.maxnreg 128", 512), (230, ".maxntid 640\n.maxnreg 200", 256)]
+    + [(230, ".maxntid 128\n.maxnreg 200", 128)],
 )
 def test_the_largest_block_that_fits(judge: PtxasJudge, live: int, directive: str, threads: int) -> None:
-    """ptxas limits the registers of a kernel whose largest block is stated, so that this block fits."""
+    """ptxas limits the registers of a kernel whose largest block is stated, so that this block fits. It does not if the
+    kernel states a number of registers, too."""
     figures = judge.figures(many_registers(live, directive))["k"]
     assert figures.threads == threads, figures.registers
     found = occupancy(90, threads, figures.registers)
