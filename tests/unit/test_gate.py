@@ -323,6 +323,18 @@ class NeedsMore(Scripted):
         super().__init__(of)
 
 
+class NeedsMoreEach(NeedsMore):
+    """`NeedsMore` for modules with several kernels."""
+
+    def __init__(self) -> None:
+        super().__init__(slower=False)
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        """The figures of each kernel alone."""
+        alone = [replace(module, items=[kernel]) for kernel in module.entries]
+        return {name: found for each in alone for name, found in super(NeedsMoreEach, self).figures(each).items()}
+
+
 def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
     module, remarks = gated(NeedsMore(slower=False))
     assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
@@ -331,6 +343,37 @@ def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
     module, _ = gated(judge)
     assert judge.limited[:2] == [False, True]
     assert print_module(module) == print_module(parse(TEXT)), "no subset of its rewrites may have smaller blocks either"
+
+
+class NeedsMoreAndRemembers(NeedsMore):
+    """`NeedsMore` with a cache of outcomes."""
+
+    def __init__(self) -> None:
+        super().__init__(slower=False)
+        self.kept: dict[str, Any] = {}
+
+    def recall(self, key: str) -> Any:
+        return self.kept.get(key)
+
+    def remember(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+
+@pytest.mark.parametrize("given", ["", "\n.maxnreg 128"])
+def test_a_kernel_with_a_limit_is_recalled(given: str) -> None:
+    judge, text = NeedsMoreAndRemembers(), TEXT.replace("\n{", f"{given}\n{{", 1)
+    first = optimize_in_place(parse(text), "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    asked, module = judge.asked, parse(text)
+    again = optimize_in_place(module, "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    assert judge.asked == asked and again.text == first.text
+    assert module.kernels[0].directives == [".maxnreg 64"]
+
+
+def test_equal_kernels_get_the_same_limit() -> None:
+    entry = TEXT[TEXT.index(".visible") :]
+    module = parse(TEXT + entry.replace("entry k(", "entry other("))
+    optimize_in_place(module, "cse,dce", Policy(judge=NeedsMoreEach()))  # pyright: ignore[reportArgumentType]
+    assert [each.directives for each in module.kernels] == [[".maxnreg 64"], [".maxnreg 64"]]
 
 
 def test_a_stated_limit_of_registers_is_replaced() -> None:
