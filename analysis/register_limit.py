@@ -1,8 +1,7 @@
 """The number of registers that a thread of a kernel may use before ptxas spills values to local memory.
 
 Computes: the minimum of the hardware limit (255) and of the limits from the directives of the kernel: ``.maxnreg``, and
-the size of the register file divided by the resident threads that ``.maxntid`` or ``.reqntid`` and ``.minnctapersm``
-require.
+that with which the resident threads fit that ``.maxntid`` or ``.reqntid`` and ``.minnctapersm`` require.
 Reference: PTX ISA 9.0, §11.4 (performance-tuning directives); CUDA C++ Programming Guide, compute capabilities.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 from math import prod
 
-from ..arch import MAX_REGISTERS, REGISTERS
+from ..arch import MAX_REGISTERS, WARP, most_registers
 from ..ptx import Kernel
 
 __all__ = ["register_limit"]
@@ -30,9 +29,9 @@ def register_limit(kernel: Kernel) -> int:
     threads = _numbers(kernel.directive("reqntid")) or _numbers(kernel.directive("maxntid"))
     if threads:
         blocks = _numbers(kernel.directive("minnctapersm")) or [1]
-        resident = -(-prod(threads) // 32) * 32 * blocks[0]
+        resident = -(-prod(threads) // WARP) * WARP * blocks[0]
         if resident > 0:
-            limits.append(REGISTERS // resident)
+            limits.append(most_registers(resident))
     return min(limits)
 
 

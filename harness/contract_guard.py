@@ -1,8 +1,8 @@
 """Launches the version of a kernel that its contract allows, for measurements of variants with a contract.
 
 `ContractGuard` wraps a backend, as `alias_check.AliasGuard` does. At each launch it takes the first version of the
-kernel that is preferred and whose conditions hold. Outside of a recorder it makes the recording contain the versions,
-so a timed replay launches them. The time of the decision itself is not part of the replay
+kernel that is preferred, whose conditions hold, and whose block fits. Outside of a recorder it makes the recording
+contain the versions, so a timed replay launches them. The time of the decision itself is not part of the replay
 (`docs/experiments/launches.md` has it).
 
 Requires: contracts by the PTX of their modules. Guarantees: the kernel itself is launched where no version is allowed.
@@ -147,22 +147,35 @@ class ContractGuard:
         return Launch(tuple(arguments), grid, block, shared, extents, warps)
 
     def choose(self, kernel: Any, launch: Launch) -> Version:
-        """The first version that is preferred and whose conditions hold in a launch."""
+        """The first version that is preferred, whose conditions hold in a launch, and whose block fits."""
         contract = cast("KernelContract", kernel.contract)
-        for version in contract.versions:
-            if _is_preferred(version, launch) and is_allowed(kernel, version, launch):
+        for version in contract.versions[:-1]:
+            is_chosen = _is_preferred(version, launch) and is_allowed(kernel, version, launch)
+            if is_chosen and self._fits(kernel.handles[version.entry], launch):
                 return version
         return contract.versions[-1]
 
     def _warps_per_scheduler(self, kernel: _Kernel, grid: Triple, block: Triple, shared: int) -> int | None:
         """The warps that a scheduler has at a time, rounded up; None on a backend that does not know them."""
-        backend, handle = self.inner, kernel.inner
-        while not hasattr(backend, "occupancy"):
-            if not hasattr(backend, "inner"):
-                return None
-            backend, handle = backend.inner, handle.inner
+        backend, handle = self._innermost(kernel.inner)
+        if backend is None:
+            return None
         blocks = backend.occupancy(handle, math.prod(block), shared)
         return warps_per_scheduler(grid, block, backend.attribute("MULTIPROCESSOR_COUNT"), blocks)
+
+    def _fits(self, handle: Any, launch: Launch) -> bool:
+        """Whether a block of a kernel can be launched, as far as the backend knows. Registers may be too many."""
+        backend, handle = self._innermost(handle)
+        return backend is None or backend.occupancy(handle, math.prod(launch.block), launch.shared) > 0
+
+    def _innermost(self, handle: Any) -> tuple[Any, Any]:
+        """The backend that knows occupancies, and its handle of a kernel; None on backends that do not know them."""
+        backend = self.inner
+        while not hasattr(backend, "occupancy"):
+            if not hasattr(backend, "inner"):
+                return None, None
+            backend, handle = backend.inner, handle.inner
+        return backend, handle
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)

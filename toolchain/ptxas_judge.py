@@ -207,15 +207,14 @@ def figures_of(code: KernelCode) -> Figures:
 
 
 def largest_block(code: KernelCode) -> int:
-    """The threads of the largest block with which the driver launches a kernel; 0 if the architecture is not known. A
-    block that the kernel states fits, because ptxas limits its registers. Otherwise only `LARGE_BLOCKS` are considered:
-    512 threads are the answer for a kernel that can also be launched with 768."""
+    """The threads of the largest block with which the driver launches a kernel; 0 if the architecture is not known.
+    ptxas limits the registers so that a block fits which the kernel states, unless ``.maxnreg`` allows more. Otherwise
+    only `LARGE_BLOCKS` are considered: 512 threads are the answer for a kernel that can also be launched with 768."""
     from .occupancy import occupancy
 
     stated = code.required_threads or code.max_threads
-    if stated:
-        return stated
-    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in LARGE_BLOCKS)
+    sizes = (stated, *(each for each in LARGE_BLOCKS if each < stated)) if stated else LARGE_BLOCKS
+    fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in sizes)
     return next((each for each, found in fitting if found is not None and found.blocks), 0)
 
 

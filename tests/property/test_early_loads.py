@@ -85,7 +85,7 @@ def test_what_the_pass_relies_on_is_noticed(what: str, first: int, monkeypatch: 
     if what == "comes":
         monkeypatch.setattr(early_loads._Places, "_always_comes", _always)  # pyright: ignore[reportPrivateUsage]
     elif what == "leaves":
-        monkeypatch.setattr(early_loads, "_may_leave", _never_leaves)
+        monkeypatch.setattr(early_loads, "_stops_motion", _never_leaves)
     elif what == "continues":
         of_load = EarlyCode.of_load
 

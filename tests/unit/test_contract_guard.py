@@ -89,6 +89,23 @@ def test_a_version_that_is_not_preferred_is_not_taken() -> None:
     assert all(what != "disjoint buffers" for _, what in guard.taken), "the emulator does not know the warps"
 
 
+class Crowded(EmulatorBackend):
+    """A backend on which no block of a version fits, because it has too many registers."""
+
+    def occupancy(self, kernel: object, threads: int, shared: int) -> int:
+        return 0 if "ptxmotion" in kernel.name else 8  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+    def attribute(self, name: str) -> int:
+        return {"MULTIPROCESSOR_COUNT": 132}[name]
+
+
+def test_a_version_whose_block_does_not_fit_is_not_taken() -> None:
+    text, contract = made()
+    guard = under_contracts(Crowded(), {text: contract})
+    APART.run(guard, {"m": text}, 0)
+    assert guard.taken == {("add", ""): 1}
+
+
 def test_a_contract_of_another_module_is_refused() -> None:
     text, contract = made()
     with pytest.raises(ContractError, match="of another module"):

@@ -10,11 +10,13 @@ HEAD = """
 .version 8.0
 .target sm_90
 .address_size 64
+.extern .func ends();
 .visible .entry k(.param .u64 px, .param .u64 py, .param .u32 pn)
 {
   .reg .u64 %x, %y, %s, %a<4>;
   .reg .u32 %n, %i, %t, %q, %v<4>;
   .reg .pred %p, %first, %again;
+  .reg .u8 %b;
   .shared .align 4 .b8 tile[128];
   ld.param.u64 %x, [px];
   ld.param.u64 %y, [py];
@@ -40,6 +42,8 @@ ADDRESS = "mul.wide.u32 %a0, %i, 128; add.u64 %a0, %x, %a0;"
 LOAD = "ld.global.u32 %v0, [%a0+4];"
 COUNT = "add.u32 %q, %q, 1; setp.lt.u32 %again, %q, 2;"
 SHARE = "st.shared.u32 [tile], %v0; bar.sync 0; ld.shared.u32 %v1, [tile+8]; bar.sync 0;"
+ARM = f"{ADDRESS} @!%first bra OVER; ld.global.nc.u32 %v0, [%a0+4]; OVER:"
+BRANCH = "@%first bra NEXT; add.u32 %q, %q, 1; NEXT:"
 RESTRICT = Promise(everything=True)
 
 
@@ -47,7 +51,7 @@ def moved(body: str, passes: str = "earlyloads", promise: Promise = RESTRICT) ->
     """The lines of the kernel after the pass that mention a new register of a load, without their indentation."""
     module = parse(HEAD + body + TAIL)
     run_passes(module, passes_of(passes), promise=promise)
-    return [line.strip() for line in print_module(module).splitlines() if "%e_u32_" in line and ".reg" not in line]
+    return [line.strip() for line in print_module(module).splitlines() if "%e_u" in line and ".reg" not in line]
 
 
 def test_a_load_moves_into_the_iteration_before() -> None:
@@ -94,6 +98,13 @@ def test_a_load_under_a_condition_of_the_next_iteration() -> None:
         ("a vector", f"{ADDRESS} ld.global.v2.u32 {{%v0, %v2}}, [%a0]; {SHARE}"),
         ("written", f"{ADDRESS} {LOAD} {SHARE} st.global.u32 [%a0], %v1;"),
         ("a fence", f"{ADDRESS} {LOAD} {SHARE} fence.acq_rel.gpu;"),
+        ("a cache policy", f"{ADDRESS} ld.global.L2::cache_hint.u32 %v0, [%a0+4], %x; {SHARE}"),
+        ("a register of 8 bits", f"{ADDRESS} ld.global.u8 %b, [%a0]; cvt.u32.u8 %v0, %b; {SHARE}"),
+        ("a call in the header", f"call ends, (); {BRANCH} {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
+        ("an arm behind a call", f"call ends, (); {ARM} {SHARE}"),
+        ("another grid writes", f"griddepcontrol.wait; {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
+        ("a wait in the header", f"griddepcontrol.wait; {BRANCH} {ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE}"),
+        ("a wait in the loop", f"{ADDRESS} ld.global.nc.u32 %v0, [%a0]; {SHARE} {BRANCH} griddepcontrol.wait;"),
         ("an inner loop", f"{ADDRESS} mov.u32 %q, 0; IN: {LOAD} {COUNT} @%again bra IN; {SHARE}"),
     ],
 )

@@ -290,6 +290,9 @@ def test_a_large_block_limits_the_registers(block: Extents, directives: list[str
     assert build(first, second, decide(first, second), name="both").kernel.directives == directives
     stated = launch(LOAD, a="b", block=block, directives=".maxntid 1024")
     assert build(first, stated, decide(first, stated), name="both").kernel.directives == [".maxntid 1024"]
+    first, second = (launch(text, block=block, directives=".minnctapersm 4") for text in (STORE, LOAD))
+    both = build(first, second, decide(first, second), name="both").kernel
+    assert both.directives == directives, "without bounds, ptxas ignores the number of blocks"
 
 
 @pytest.mark.parametrize("grids", [(3, 2), (2, 3), ((2, 1, 1), (1, 2, 1))])

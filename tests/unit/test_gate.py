@@ -291,10 +291,13 @@ def many_registers(live: int, directive: str) -> str:
 @pytest.mark.parametrize(
     ("live", "directive", "threads"),
     [(20, "", 1024), (54, "", 1024), (66, "", 512), (118, "", 512), (150, "", 256), (230, "", 256)]
-    + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)],
+    + [(230, f".maxntid {size}, 1, 1", size) for size in (257, 512, 640, 1024)]
+    + [(118, ".maxntid 1024\n.maxnreg 128", 512), (230, ".maxntid 640\n.maxnreg 200", 256)]
+    + [(230, ".maxntid 128\n.maxnreg 200", 128)],
 )
 def test_the_largest_block_that_fits(judge: PtxasJudge, live: int, directive: str, threads: int) -> None:
-    """ptxas limits the registers of a kernel whose largest block is stated, so that this block fits."""
+    """ptxas limits the registers of a kernel whose largest block is stated, so that this block fits. It does not if the
+    kernel states a number of registers, too."""
     figures = judge.figures(many_registers(live, directive))["k"]
     assert figures.threads == threads, figures.registers
     found = occupancy(90, threads, figures.registers)
@@ -320,6 +323,18 @@ class NeedsMore(Scripted):
         super().__init__(of)
 
 
+class NeedsMoreEach(NeedsMore):
+    """`NeedsMore` for modules with several kernels."""
+
+    def __init__(self) -> None:
+        super().__init__(slower=False)
+
+    def figures(self, module: Module) -> dict[str, Figures]:
+        """The figures of each kernel alone."""
+        alone = [replace(module, items=[kernel]) for kernel in module.entries]
+        return {name: found for each in alone for name, found in super(NeedsMoreEach, self).figures(each).items()}
+
+
 def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
     module, remarks = gated(NeedsMore(slower=False))
     assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
@@ -328,6 +343,55 @@ def test_a_kernel_with_too_many_registers_gets_a_limit() -> None:
     module, _ = gated(judge)
     assert judge.limited[:2] == [False, True]
     assert print_module(module) == print_module(parse(TEXT)), "no subset of its rewrites may have smaller blocks either"
+
+
+class NeedsMoreAndRemembers(NeedsMore):
+    """`NeedsMore` with a cache of outcomes."""
+
+    def __init__(self) -> None:
+        super().__init__(slower=False)
+        self.kept: dict[str, Any] = {}
+
+    def recall(self, key: str) -> Any:
+        return self.kept.get(key)
+
+    def remember(self, key: str, value: Any) -> None:
+        self.kept[key] = value
+
+
+@pytest.mark.parametrize("given", ["", "\n.maxnreg 128"])
+def test_a_kernel_with_a_limit_is_recalled(given: str) -> None:
+    judge, text = NeedsMoreAndRemembers(), TEXT.replace("\n{", f"{given}\n{{", 1)
+    first = optimize_in_place(parse(text), "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    asked, module = judge.asked, parse(text)
+    again = optimize_in_place(module, "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    assert judge.asked == asked and again.text == first.text
+    assert module.kernels[0].directives == [".maxnreg 64"]
+
+
+def test_equal_kernels_get_the_same_limit() -> None:
+    entry = TEXT[TEXT.index(".visible") :]
+    module = parse(TEXT + entry.replace("entry k(", "entry other("))
+    optimize_in_place(module, "cse,dce", Policy(judge=NeedsMoreEach()))  # pyright: ignore[reportArgumentType]
+    assert [each.directives for each in module.kernels] == [[".maxnreg 64"], [".maxnreg 64"]]
+
+
+def test_a_stated_limit_of_registers_is_replaced() -> None:
+    """Of two limits, ptxas takes the last one."""
+    module = parse(TEXT.replace("\n{", "\n.maxnreg 128\n{", 1))
+    optimize_in_place(module, "cse,dce", Policy(judge=NeedsMore(slower=False)))  # pyright: ignore[reportArgumentType]
+    assert module.kernels[0].directives == [".maxnreg 64"] and len(products(module)) == 2
+
+
+def test_a_kernel_with_calls_gets_no_limit() -> None:
+    """nvlink would refuse it if a function of another object has more registers."""
+    text = TEXT.replace(".visible .entry", ".extern .func other();\n.visible .entry").replace(
+        "\tret;", "\tcall other;\n\tret;"
+    )
+    judge, module = NeedsMore(slower=False), parse(text)
+    optimize_in_place(module, "cse,dce", Policy(judge=judge))  # pyright: ignore[reportArgumentType]
+    assert judge.limited and not any(judge.limited)
+    assert print_module(module) == print_module(parse(text))
 
 
 LOADS = TEXT.replace("mul.lo.s32 %r3, %r1, 3", "ld.global.u32 %r3, [%rd1+64]").replace(

@@ -306,9 +306,18 @@ NEXT:
 
 @pytest.mark.parametrize(
     ("directives", "limit"),
-    [([], 255), ([".maxnreg 40"], 40), ([".maxntid 1024, 1, 1"], 64), ([".maxntid 256", ".minnctapersm 4"], 64)],
+    [
+        ([], 255),
+        ([".maxnreg 40"], 40),
+        ([".maxntid 1024, 1, 1"], 64),
+        ([".maxntid 256", ".minnctapersm 4"], 64),
+        ([".maxntid 640"], 96),
+        ([".maxntid 257"], 168),
+        ([".maxntid 96", ".minnctapersm 8"], 80),
+    ],
 )
 def test_the_limit_of_registers(directives: list[str], limit: int) -> None:
+    """The numbers are those of ptxas 13.0 for kernels that need more."""
     module = parse(HEADER + "ret;\n}\n")
     module.kernels[0].directives = directives
     assert register_limit(module.kernels[0]) == limit

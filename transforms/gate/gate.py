@@ -11,10 +11,10 @@ Neither figure may get worse, accesses to local memory (spills) may not increase
 instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
 `cost.RESERVE` times as long as the work of all warps of its scheduler. The cycles of a warp in loops may not get worse
 either, whatever is gained elsewhere (`cost.slower_loops`). A block that could be launched must still fit, so the
-registers of a kernel are limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than one in a
-thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice
-as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and dead
-code were removed: ptxas removes them as well, so it is not started. Where a kernel got worse, subsets of its
+registers of a kernel without calls are limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than
+one in a thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to
+be twice as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and
+dead code were removed: ptxas removes them as well, so it is not started. Where a kernel got worse, subsets of its
 rewrites are tried (`search.py`), so that one bad rewrite does not discard the others. A function has no figures of its
 own: where an entry got worse, all functions are reverted first.
 
@@ -28,7 +28,7 @@ from collections.abc import Sequence
 
 from ...arch import most_registers
 from ...cost import Figures, gain, is_better, too_small, worse
-from ...ptx import Module
+from ...ptx import Kernel, Module
 from ..attempt import Attempt
 from .judge import Judge, RecordingJudge, Refused
 from .search import Search, Transform, budget, module_of, try_halves
@@ -102,13 +102,23 @@ def _with_blocks_as_large(
     judge: Judge, module: Module, changed: Sequence[Attempt], before: dict[str, Figures], after: dict[str, Figures]
 ) -> dict[str, Figures]:
     """The figures after each kernel whose largest block has become smaller got a limit of its registers, with which
-    that block can be launched as before."""
+    that block can be launched as before. A kernel with calls gets none: nvlink refuses a kernel with a limit if a
+    function of another object has more registers."""
     names = [name for name, old in before.items() if name in after and after[name].threads < old.threads]
-    limited = [attempt for attempt in changed if attempt.original.is_entry and attempt.original.name in names]
+    limited = [
+        attempt
+        for attempt in changed
+        if attempt.original.is_entry and attempt.original.name in names and not _has_calls(attempt.kernel)
+    ]
     for attempt in limited:
         most = most_registers(before[attempt.original.name].threads)
-        attempt.kernel.directives = [*attempt.kernel.directives, f".maxnreg {most}"]
+        others = [each for each in attempt.kernel.directives if each.split()[0] != ".maxnreg"]
+        attempt.kernel.directives = [*others, f".maxnreg {most}"]
     return _figures_after(judge, module, changed) if limited else after
+
+
+def _has_calls(kernel: Kernel) -> bool:
+    return any(instr.form.is_call for instr in kernel.instructions())
 
 
 def _decide_entry(

@@ -7,8 +7,8 @@ this package that reads, analyses and transforms. The judge adds to the key what
 
 Requires: no pass looks at another entry. For the key of an entry alone: the functions are as they were given.
 Guarantees: a recalled outcome is the one of the run that recorded it, with places in the PTX text moved along with the
-kernel. Its kernel has the name, parameters and directives of the given one, and passes the verifier. A value for which
-this is not true, or that cannot be read back as it was written, is ignored.
+kernel. Its kernel has the name, parameters and directives of the given one, besides a limit of registers, and passes
+the verifier. A value for which this is not true, or that cannot be read back as it was written, is ignored.
 """
 
 from __future__ import annotations
@@ -206,8 +206,9 @@ def _all(kernel: Kernel) -> Iterator[Instr]:
 
 
 def _heading(text: str) -> str:
-    """The text before a kernel's body: its name, parameters and directives, which no pass changes."""
-    return text.partition("\n{")[0]
+    """The text before a kernel's body: its name, parameters and directives, which no pass changes, without the limit of
+    registers, which the gate may set."""
+    return "\n".join(line for line in text.partition("\n{")[0].split("\n") if not line.startswith(".maxnreg "))
 
 
 def _is_body_of_entry(item: object) -> bool:

@@ -490,12 +490,12 @@ def _directives(first: Kernel, second: Kernel, block: Extents) -> list[str]:
         stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
         if stated and not directives:  # ptxas rejects a kernel with both
             directives.append(f".{name} {min(stated, key=_threads)}")
+    least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
+    if len(least) == 2 and directives:  # without launch bounds, ptxas ignores it
+        directives.append(f".minnctapersm {min(map(int, least))}")
     known = [extent for extent in block if isinstance(extent, int)]
     if not directives and len(known) == len(block) and prod(known) > ALWAYS_FITS:
         directives.append(f".maxntid {', '.join(map(str, known))}")
-    least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
-    if len(least) == 2 and directives:
-        directives.append(f".minnctapersm {min(map(int, least))}")
     return directives
 
 

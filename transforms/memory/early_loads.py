@@ -13,10 +13,11 @@ instructions, counted from its barrier, precede the load on the blocks that ever
 above where address and conditions are known. A load that moves over no barrier stays.
 
 Requires: value numbers, dominance, `Facts.memory`. Guarantees: each thread executes the same loads of the same
-addresses, no load more. Refuses: guarded, vector, ordered loads; loads of memory that may be written, that a pragma
-describes, or whose address is the same in all iterations, which code motion and ptxas take out of the loop; iterations
-that a thread may leave between the two places, with calls, or with inner loops between them; into the iteration before,
-loops that are left or continued at several places; what `early_code` refuses.
+addresses, no load more. Refuses: guarded, vector, ordered loads; loads with a cache policy; results in registers of 8
+bits, which ``mov`` cannot copy; loads of memory that may be written, that a pragma describes, or whose address is the
+same in all iterations, which code motion and ptxas take out of the loop; iterations that a thread may leave between the
+two places, with calls, ``griddepcontrol``, or inner loops between them; into the iteration before, loops that are left
+or continued at several places; what `early_code` refuses.
 Reference: Lam, "Software pipelining", PLDI 1988, of which this is the part for loads.
 """
 
@@ -39,6 +40,9 @@ from ..scalar_replacement.value_copies import copy_of
 from .early_code import Condition, Early, EarlyCode
 
 __all__ = ["EarlyLoads"]
+
+#: Bits of the narrowest registers that ``mov`` copies.
+_LEAST_COPIED = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,13 +187,15 @@ def _is_barrier(instr: Instr) -> bool:
     return bool(instr.form.effects & Effect.BARRIER)
 
 
-def _may_leave(instr: Instr) -> bool:
-    """Whether the thread may not come to the next instruction, or to that where a branch goes."""
+def _stops_motion(instr: Instr) -> bool:
+    """Whether the thread may not come to the next instruction, or to that where a branch goes; or whether another grid,
+    for which it waits, may write before it."""
     form = instr.form
     if instr.is_directive:
         return False
     is_control = bool(form.effects & Effect.CONTROL)
-    return form.is_opaque or form.is_call or (is_control and form.operation is not Operation.BRANCH)
+    is_wait = form.operation is Operation.GRID_DEPENDENCY
+    return form.is_opaque or form.is_call or is_wait or (is_control and form.operation is not Operation.BRANCH)
 
 
 def _is_invariant(number: int, block: int, symbols: SymbolicValues) -> bool:
@@ -208,12 +214,14 @@ def _loads(facts: Facts, symbols: SymbolicValues) -> Iterator[_Load]:
             continue
         instrs = cfg.blocks[block].instrs
         for position, instr in enumerate(instrs):
-            if _may_leave(instr):
+            if _stops_motion(instr):
                 break
             if not _is_candidate(instr) or instr in fixed or is_described_by_pragma(instrs, position):
                 continue
             result, address = instr.operands[0], instr.address
-            if not isinstance(result, Reg) or result.lanes != 1 or address is None or facts.values.is_late(instr):
+            if not isinstance(result, Reg) or result.lanes != 1 or result.type.bits < _LEAST_COPIED:
+                continue
+            if address is None or facts.values.is_late(instr):
                 continue
             where = facts.values.address(instr, address)
             if facts.memory.is_unwritten(instr) and not _is_invariant(where[0], block, symbols):
@@ -229,6 +237,7 @@ def _is_candidate(instr: Instr) -> bool:
         form.operation is Operation.LOAD
         and form.space == "global"
         and form.lanes == 1
+        and len(instr.operands) == 2
         and instr.guard is None
         and not form.effects & Effect.ORDERED
     )
@@ -312,6 +321,9 @@ class _Places:
         rotated = self._rotated[loop.index]
         if block != loop.header or rotated is None:
             return
+        # In the block of the load, only what precedes the load matters; `_loads` has looked at that.
+        if block != load.block and any(map(_stops_motion, self._instrs(block))):
+            return
         yield None
         for each in (rotated.latch, *self._above(rotated.latch, loop)):
             if each == load.above and each != load.block:
@@ -337,7 +349,7 @@ class _Places:
         cfg, loop_of = self.facts.cfg, self.facts.loops.loop_of
         work, seen = [*cfg.succ[above]], {block}
         end = cfg.blocks[above].terminator
-        if (end is not None and _may_leave(end)) or any(map(_may_leave, self._instrs(block))):
+        if (end is not None and _stops_motion(end)) or any(map(_stops_motion, self._instrs(block))):
             return False
         while work:
             here = work.pop()
@@ -346,7 +358,7 @@ class _Places:
             seen.add(here)
             if here in (loop.header, above) or loop_of[here] != loop.index or not cfg.succ[here]:
                 return False
-            if any(map(_may_leave, self._instrs(here))):
+            if any(map(_stops_motion, self._instrs(here))):
                 return False
             work += cfg.succ[here]
         return True
