@@ -350,7 +350,7 @@ def _extents(text: str | None) -> tuple[int, int, int] | None:
 def _grid(kernels: Sequence[Kernel], blocks: int) -> tuple[int, int, int]:
     has_y = _names(kernels, "%ctaid.y", "%nctaid.y")
     has_z = _names(kernels, "%ctaid.z", "%nctaid.z")
-    # y and z differ: with equal extents, a kernel that reads the wrong one of them does the same.
+    # From three blocks on, y and z differ: with equal extents, a kernel that reads the wrong one of them does the same.
     return blocks, min(blocks, 2) if has_y else 1, min(blocks, 3 if has_y else 2) if has_z else 1
 
 
