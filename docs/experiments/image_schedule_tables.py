@@ -13,6 +13,7 @@ import argparse
 import importlib
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -224,6 +225,8 @@ def roofline(times: Times, size: int, path: Path) -> None:
         "Halide, manual": ("D", "#b03030", lambda each: least(of_halide(each, []).values())),
     }
     chosen = {name: each for (name, of), each in times.items() if of == size}
+    if not chosen:
+        sys.exit(f"there are no times of images with {size} x {size} pixels; --size names another size")
     # Names of programs whose points have nearly the same place along x are written at different heights.
     height = 0
     placed = sorted(chosen, key=intensity)
