@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...arch import MAX_THREADS
 from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, ScalarType, Special, Variable
 from ...ptx.operands import Args, Vec, walk
 from ...ptx.operations import LOADS, Operation
@@ -18,7 +19,7 @@ from ...ptx.types import literal_value
 from ..effects import is_call_parameter, is_constant_read, memory_space
 from .varying_bits import Bits, special_registers, unknown
 
-__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "operand_widths", "specials_in"]
+__all__ = ["Sources", "block_shape", "is_broadcast", "lane_selectors", "most_threads", "operand_widths", "specials_in"]
 
 #: Special registers that differ between lanes or between two reads, without the suffix of their component.
 _DIVERGENT_SPECIALS = frozenset(
@@ -39,13 +40,13 @@ def _three(text: str) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _most_threads(kernel: Kernel) -> int:
+def most_threads(kernel: Kernel) -> int:
     """The limit of ``.maxntid``. It bounds only the number of threads, not the single dimensions."""
     text = kernel.directive("maxntid")
     if not text:
-        return 1024
+        return MAX_THREADS
     x, y, z = _three(text)
-    return min(max(x * y * z, 1), 1024)
+    return min(max(x * y * z, 1), MAX_THREADS)
 
 
 class Sources:
@@ -54,7 +55,7 @@ class Sources:
     def __init__(self, kernel: Kernel, shape: tuple[int, int, int] | None, *, are_lanes_together: bool) -> None:
         self.kernel = kernel
         self.are_lanes_together = are_lanes_together
-        self._specials = special_registers(shape, _most_threads(kernel))
+        self._specials = special_registers(shape, most_threads(kernel))
         self._has_call_parameters = any(
             isinstance(declaration, Variable) and declaration.space == "param" for declaration in _variables(kernel)
         )

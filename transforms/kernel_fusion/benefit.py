@@ -20,9 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import prod
 
+from ...analysis.divergence.sources import block_shape, most_threads
 from ...analysis.effects import memory_space
-from ...arch import ALWAYS_FITS, H200_MULTIPROCESSORS, MAX_THREADS, PARTITIONS, WARP
-from ...ptx import Effect, Kernel
+from ...arch import ALWAYS_FITS, H200_MULTIPROCESSORS, PARTITIONS, WARP
+from ...ptx import Effect
 from .kernel_code import KernelCode
 from .launch_site import Extents, Fusibility, LaunchSite
 from .pairs import Estimate
@@ -197,15 +198,10 @@ class BenefitModel:
             found = resources(code, threads)
             return found is None or found.occupancy > 0.0
 
-        sizes = range(_most_threads(fused.entry), ALWAYS_FITS, -PARTITIONS * WARP)
+        stated = block_shape(fused.entry)
+        largest = prod(stated) if stated else most_threads(fused.entry)
+        sizes = range(largest, ALWAYS_FITS, -PARTITIONS * WARP)
         return next((each for each in sizes if fits(first, each) and fits(second, each) and not fits(fused, each)), 0)
-
-
-def _most_threads(kernel: Kernel) -> int:
-    """The threads of the largest block that a kernel states, or that any kernel may have."""
-    text = kernel.directive("reqntid") or kernel.directive("maxntid")
-    stated = prod(int(part, 0) for part in text.replace(",", " ").split()) if text else MAX_THREADS
-    return min(stated, MAX_THREADS)
 
 
 def _count(grid: Extents, block: Extents, otherwise: int) -> int:

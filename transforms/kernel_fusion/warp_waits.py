@@ -52,7 +52,7 @@ def partial_waits(site: LaunchSite) -> list[Instr]:
 def _waits_for_lanes(instr: Instr) -> bool:
     form = instr.form
     return form.operation is Operation.WARP_BARRIER or (
-        form.effects & Effect.CROSS_LANE != 0 and form.operation not in BARRIERS and "sync" in form.text.split(".")
+        form.effects & Effect.CROSS_LANE != 0 and form.operation not in BARRIERS and "sync" in form.flags
     )
 
 
