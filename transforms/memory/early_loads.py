@@ -162,8 +162,8 @@ def _has_barrier_in_loop(facts: Facts) -> bool:
 
 
 def _split_before_barriers(kernel: Kernel, facts: Facts) -> list[tuple[Block, Block]]:
-    """Split blocks of loops before each barrier, since loads are issued at the ends of blocks. Returns the pairs of a
-    block and what was behind it, in the order of the text."""
+    """Split the blocks of loops before each barrier, because loads are issued at the ends of blocks. The result is each
+    shortened block with the new block that follows it, in the order in which they were split."""
     pairs: list[tuple[Block, Block]] = []
     for block in [facts.cfg.blocks[number] for number in facts.cfg.rpo if facts.loops.loop_of[number] >= 0]:
         while (at := next((n for n, instr in enumerate(block.instrs) if n and _is_barrier(instr)), 0)) > 0:
