@@ -136,12 +136,10 @@ def immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[
         return idom
     vertex, number, parent = _depth_first(succ, root)
     reached = len(vertex)
-    semi = list(range(reached))
-    label = list(range(reached))
-    ancestor = [-1] * reached
+    forest = _Forest(reached)
+    semi, ancestor = forest.semi, forest.ancestor
     bucket: list[list[int]] = [[] for _ in range(reached)]
     dom = [0] * reached
-    path: list[int] = []
     for node in range(reached - 1, 0, -1):
         best = node
         for before in pred[vertex[node]]:
@@ -149,46 +147,52 @@ def immediate_dominators(succ: Sequence[Sequence[int]], pred: Sequence[Sequence[
             if low < 0:
                 continue
             if low > node:
-                # evaluate(low): the label with the least semidominator among the ancestors, with path compression
-                above = ancestor[low]
-                while ancestor[above] >= 0:
-                    path.append(low)
-                    low, above = above, ancestor[above]
-                while path:
-                    below = path.pop()
-                    if semi[label[low]] < semi[label[below]]:
-                        label[below] = label[low]
-                    ancestor[below] = above
-                    low = below
-                low = semi[label[low]]
+                low = semi[forest.evaluate(low)]
             if low < best:
                 best = low
         semi[node] = best
         bucket[best].append(node)
         up = parent[node]
         ancestor[node] = up
-        waiting = bucket[up]
-        if waiting:
-            for low in waiting:
-                start = low
-                above = ancestor[low]
-                while ancestor[above] >= 0:
-                    path.append(low)
-                    low, above = above, ancestor[above]
-                while path:
-                    below = path.pop()
-                    if semi[label[low]] < semi[label[below]]:
-                        label[below] = label[low]
-                    ancestor[below] = above
-                    low = below
-                best = label[low]
-                dom[start] = best if semi[best] < semi[start] else up
-            waiting.clear()
+        for start in bucket[up]:
+            best = forest.evaluate(start)
+            dom[start] = best if semi[best] < semi[start] else up
+        bucket[up].clear()
     for node in range(1, reached):
         if dom[node] != semi[node]:
             dom[node] = dom[dom[node]]
         idom[vertex[node]] = vertex[dom[node]]
     return idom
+
+
+class _Forest:
+    """The nodes that were visited, as trees. ``semi``: the semidominator of each node, or the node itself if it has
+    none yet. ``ancestor``: a node above in the same tree, -1 for the root of a tree. ``label``: the node with the least
+    semidominator between a node and its ancestor. All are indexed by depth-first number."""
+
+    __slots__ = ("_path", "ancestor", "label", "semi")
+
+    def __init__(self, count: int) -> None:
+        self.semi = list(range(count))
+        self.label = list(range(count))
+        self.ancestor = [-1] * count
+        self._path: list[int] = []
+
+    def evaluate(self, node: int) -> int:
+        """The node with the least semidominator from ``node`` up to the root of its tree, which is excluded. Shortens
+        the path to the root."""
+        semi, label, ancestor, path = self.semi, self.label, self.ancestor, self._path
+        above = ancestor[node]
+        while ancestor[above] >= 0:
+            path.append(node)
+            node, above = above, ancestor[above]
+        while path:
+            below = path.pop()
+            if semi[label[node]] < semi[label[below]]:
+                label[below] = label[node]
+            ancestor[below] = above
+            node = below
+        return label[node]
 
 
 def _depth_first(succ: Sequence[Sequence[int]], root: int) -> tuple[list[int], list[int], list[int]]:
