@@ -273,6 +273,18 @@ class Access:
 
     # --- checks and counts -----------------------------------------------------------------------------------------
 
+    def check(self, c: Cohort, piece: Piece, *, reads: bool = True, races: bool = True) -> None:
+        """Check an access that stores nothing or is atomic. ``reads``: report bytes that were never written. ``races``:
+        report races, and record the access for the accesses after it. Does nothing in a launch without checks."""
+        if not self.options.checks:
+            return
+        selectors = piece.selectors(self.width, self.count)
+        if reads:
+            self.check_read(c, piece, selectors)
+        if races and self.is_raceable(piece):
+            locations = self.check_races(c, piece, None, selectors)
+            self.note_access(c, piece, None, selectors, locations)
+
     def check_read(self, c: Cohort, piece: Piece, selectors: list[Selector]) -> None:
         """Report lanes that read bytes that were never written."""
         for index in selectors:
@@ -343,7 +355,9 @@ class Access:
         )
 
     def tally(self, c: Cohort, pieces: list[Piece]) -> None:
-        """Count requests, sectors and bank conflicts; add to the trace."""
+        """Count requests, sectors and bank conflicts, and add to the trace, as far as the launch wants them."""
+        if not self.options.counts and not self.options.trace:
+            return
         launch = c.batch.launch
         for piece in pieces:
             space = piece.target.space

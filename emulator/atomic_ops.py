@@ -41,6 +41,7 @@ __all__ = ["bind"]
 Array: TypeAlias = npt.NDArray[Any]
 Combine: TypeAlias = Callable[[Array, Array], Array]
 Step: TypeAlias = "Callable[[Cohort], None]"
+Update: TypeAlias = Callable[[Piece, list[list[Array]], list[Array]], None]
 
 _SIGNED = {2: np.dtype("i2"), 4: np.dtype("i4"), 8: np.dtype("i8")}
 
@@ -135,9 +136,7 @@ class _Operands:
 def _operands(binder: Binder, instr: Instr, operation: str, scalar: ScalarType) -> _Operands:
     operands = list(instr.operands)
     result = operands.pop(0) if semantics(instr) != "memory_red" else None
-    memory = operands.pop(0)
-    if not isinstance(memory, Mem):
-        raise Refused(f"address '{memory.text}'")
+    memory = memory_ops.memory_operand(operands.pop(0))
     needed = 2 if operation == "cas" else 1
     if "hint" in instr.form.mods and len(operands) > needed:
         operands = operands[:needed]
@@ -154,64 +153,34 @@ def _operands(binder: Binder, instr: Instr, operation: str, scalar: ScalarType) 
 
 def bind(image: Image, binder: Binder, instr: Instr) -> Step:
     """The step of an atomic instruction."""
-    form = instr.form
-    scalar = form.type
+    scalar = instr.form.type
     if scalar is None:
         raise Refused("")
-    operation = "cas" if semantics(instr) == "memory_atom_cas" else form.mods.get("atomop", "exch")
+    operation = "cas" if semantics(instr) == "memory_atom_cas" else instr.form.mods.get("atomop", "exch")
     operands = _operands(binder, instr, operation, scalar)
     reads, writes = operands.reads, operands.writes
-    count = form.lanes
     width = max(scalar.bytes, 1)
-    in_shared = _combination(operation, scalar, flush=False) if operation != "cas" else None
-    in_cache = _combination(operation, scalar, flush=True) if operation != "cas" else None
-    options = image.options
-    element = min(width, 8)
-    access = Access(
-        instr,
-        memory_ops.space_of(binder, form.space, operands.memory),
-        element,
-        count * width // element,
-        options,
-        reads=True,
-        writes=True,
-        strong=True,
-        observes=bool(writes),
-    )
+    update = _update(operation, scalar, width)
+    access = _access(image, binder, instr, operands, width)
     address_of = memory_ops.address_of(binder, operands.memory)
     guard = binder.guard(instr)
-
-    def check(c: Cohort, piece: Piece) -> None:
-        selectors = piece.selectors(element, access.count)
-        if operation != "exch":
-            access.check_read(c, piece, selectors)
-        if access.is_raceable(piece):
-            locations = access.check_races(c, piece, None, selectors)
-            access.note_access(c, piece, None, selectors, locations)
+    is_counted = image.options.counts or image.options.trace
 
     def step(c: Cohort) -> None:
         any_active, lanes = memory_ops.guarded_lanes(guard, c)
         if not any_active:
             return
         size = c.n if lanes is None else int(lanes.size)
-        address = address_of(c)
-        if lanes is not None and address.shape[0] > 1:
-            address = address[lanes]
         values = [[spread(read(c), c.n) for read in vector] for vector in reads]
         olds = [np.zeros((c.n, *values[0][0].shape[1:]), values[0][0].dtype) for _ in writes]
         memory_ops.orders(c, instr, lanes, reads=True, writes=True)
-        pieces = access.pieces(c, spread(address, size), lanes)
+        addresses = spread(memory_ops.active_addresses(c, address_of, lanes), size)
+        pieces = access.pieces(c, addresses, lanes)
         for piece in pieces:
-            if options.checks:
-                check(c, piece)
-            chosen = in_cache if piece.target.space != "shared" else in_shared
-            active = slice(None) if piece.lanes is None else piece.lanes
-            for index in range(count):
-                old = _apply(piece, index, width, chosen, [vector[index][active] for vector in values])
-                if olds:
-                    olds[index][active] = old
-        if options.counts or options.trace:
-            access.tally(c, pieces)
+            access.check(c, piece, reads=operation != "exch")
+            update(piece, values, olds)
+        access.tally(c, pieces)
+        if is_counted:
             c.batch.launch.counts.atomics += size
         flags = None
         if lanes is not None:
@@ -221,6 +190,40 @@ def bind(image: Image, binder: Binder, instr: Instr) -> Step:
             write(c, old, flags)
 
     return step
+
+
+def _access(image: Image, binder: Binder, instr: Instr, operands: _Operands, width: int) -> Access:
+    """The access to vectors of elements of ``width`` bytes, in words of at most 8 bytes."""
+    word = min(width, 8)
+    return Access(
+        instr,
+        memory_ops.space_of(binder, instr.form.space, operands.memory),
+        word,
+        instr.form.lanes * width // word,
+        image.options,
+        reads=True,
+        writes=True,
+        strong=True,
+        observes=bool(operands.writes),
+    )
+
+
+def _update(operation: str, scalar: ScalarType, width: int) -> Update:
+    """The function that applies the operation to each lane of a piece, element after element. Its arguments are the
+    piece; by operand, the values of each element; and the arrays for the old values of each element, none if they are
+    not wanted."""
+    in_shared = _combination(operation, scalar, flush=False) if operation != "cas" else None
+    in_cache = _combination(operation, scalar, flush=True) if operation != "cas" else None
+
+    def update(piece: Piece, values: list[list[Array]], olds: list[Array]) -> None:
+        chosen = in_cache if piece.target.space != "shared" else in_shared
+        active = slice(None) if piece.lanes is None else piece.lanes
+        for index in range(len(values[0])):
+            old = _apply(piece, index, width, chosen, [vector[index][active] for vector in values])
+            if olds:
+                olds[index][active] = old
+
+    return update
 
 
 def _apply(piece: Piece, index: int, width: int, chosen: tuple[Combine, bool] | None, values: list[Array]) -> Array:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from ..ptx import decode
 from ..ptx.instructions import Instr
-from ..ptx.operands import Mem, Vec
+from ..ptx.operands import Operand, Vec
 from ..ptx.types import TYPES
 from . import memory_ops, tensor_core
 from . import semantics as table
@@ -257,7 +257,7 @@ class _Rows:
         return np.stack([row, row]), np.stack([column, column + 1]), matrix
 
 
-def _rows(image: Image, binder: Binder, instr: Instr, memory: Any, registers: int, *, writes: bool) -> _Rows:
+def _rows(image: Image, binder: Binder, instr: Instr, operand: Operand, registers: int, *, writes: bool) -> _Rows:
     words = instr.form.mods.get("*", "").split(".")
     if "m8n8" not in words or "b16" not in words:
         shape = next((word for word in words if word[:1] == "m" and "n" in word), "?")
@@ -265,8 +265,7 @@ def _rows(image: Image, binder: Binder, instr: Instr, memory: Any, registers: in
     count = next((int(word[1:]) for word in words if word in ("x1", "x2", "x4")), 0)
     if count != registers:
         raise Refused(f"{registers} registers for {count} matrices")
-    if not isinstance(memory, Mem):
-        raise Refused(f"address '{memory.text}'")
+    memory = memory_ops.memory_operand(operand)
     is_shared = any(word.startswith("shared") for word in words)
     space = memory_ops.space_of(binder, "shared" if is_shared else "generic", memory)
     access = Access(instr, space, 8, 2, image.options, reads=not writes, writes=writes)

@@ -27,7 +27,7 @@ from .access import Access, Piece
 from .atomic_ops import fetch_and_apply
 from .mbarrier_state import COUNT, MARK, PHASE, initial, update_of, updated
 from .memory import spread
-from .registers import Binder, Getter, Refused, Setter
+from .registers import Binder, Refused, Setter
 from .segments import semantics
 
 if TYPE_CHECKING:
@@ -69,14 +69,13 @@ class Object:
     def __init__(
         self, image: Image, binder: Binder, instr: Instr, operand: Operand, *, atomic: bool, reads: bool = True
     ) -> None:
-        if not isinstance(operand, Mem):
-            raise Refused(f"address '{operand.text}'")
+        memory = memory_ops.memory_operand(operand)
         self.instr = instr
         words = instr.form.text.split(".")
         space = "shared" if any(word.startswith("shared") for word in words) else "generic"
-        space = memory_ops.space_of(binder, space, operand)
+        space = memory_ops.space_of(binder, space, memory)
         self.access = Access(instr, space, 8, 1, image.options, reads=reads, writes=True, strong=atomic)
-        self.address = memory_ops.address_of(binder, operand)
+        self.address = memory_ops.address_of(binder, memory)
         self.checks = image.options.checks
 
     def pieces(self, c: Cohort, lanes: Array) -> list[Piece]:
@@ -85,15 +84,8 @@ class Object:
         for piece in pieces:
             piece.lanes = lanes if piece.lanes is None else piece.lanes
             piece.offsets = spread(piece.offsets, piece.lanes.size)
-            selectors = piece.selectors(8, 1)
-            if self.checks:
-                if self.access.reads:
-                    self.access.check_read(c, piece, selectors)
-                if self.access.is_raceable(piece):
-                    locations = self.access.check_races(c, piece, None, selectors)
-                    self.access.note_access(c, piece, None, selectors, locations)
-        if self.access.options.counts or self.access.options.trace:
-            self.access.tally(c, pieces)
+            self.access.check(c, piece, reads=self.access.reads)
+        self.access.tally(c, pieces)
         return pieces
 
     def update(self, c: Cohort, piece: Piece, updates: Array) -> Array:
@@ -122,11 +114,16 @@ class Object:
         c.batch.report("mbarrier", self.instr, c, lanes, what)
 
 
-def _lanes(guard: Getter | None, c: Cohort) -> Array:
-    any_active, lanes = memory_ops.guarded_lanes(guard, c)
-    if not any_active:
-        return np.zeros(0, np.int64)
-    return np.arange(c.n) if lanes is None else lanes
+def _on_active_lanes(binder: Binder, instr: Instr, run: Callable[[Cohort, Array], None]) -> Step:
+    """The step that calls ``run`` with the cohort and the positions of its active lanes, if there is one."""
+    guard = binder.guard(instr)
+
+    def step(c: Cohort) -> None:
+        any_active, lanes = memory_ops.guarded_lanes(guard, c)
+        if any_active:
+            run(c, np.arange(c.n) if lanes is None else lanes)
+
+    return step
 
 
 def _flags(lanes: Array, c: Cohort) -> Array | None:
@@ -148,12 +145,8 @@ def _released(c: Cohort, lanes: Array) -> None:
 def _init(image: Image, binder: Binder, instr: Instr) -> Step:
     target = Object(image, binder, instr, instr.operands[0], atomic=False, reads=False)
     count = binder.source(instr.operands[1], TYPES["b32"])
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         counts = spread(count(c), c.n).astype(np.int64)
         bad = lanes[(counts[lanes] < 1) | (counts[lanes] > COUNT)]
         if bad.size and target.checks:
@@ -161,17 +154,13 @@ def _init(image: Image, binder: Binder, instr: Instr) -> Step:
         for piece in target.pieces(c, lanes):
             piece.target.store(piece.offsets >> np.int64(3), 8, initial(counts[piece.lanes]))
 
-    return step
+    return _on_active_lanes(binder, instr, run)
 
 
 def _inval(image: Image, binder: Binder, instr: Instr) -> Step:
     target = Object(image, binder, instr, instr.operands[0], atomic=False)
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         for piece in target.pieces(c, lanes):
             # The memory may now be used for something else. Until it is written, it counts as never written.
             indices = piece.offsets >> np.int64(3)
@@ -180,7 +169,7 @@ def _inval(image: Image, binder: Binder, instr: Instr) -> Step:
             if written is not None:
                 written[indices] = 0
 
-    return step
+    return _on_active_lanes(binder, instr, run)
 
 
 def _result(binder: Binder, instr: Instr) -> tuple[Setter, list[Operand]]:
@@ -202,12 +191,8 @@ def _arrive(image: Image, binder: Binder, instr: Instr) -> Step:
         raise Refused("it names no bytes")
     is_partial = "noComplete" in words
     drops = semantics(instr) == "mbarrier_arrive_drop"
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         amounts = np.ones(c.n, np.int64) if amount is None else spread(amount(c), c.n).astype(np.int64)
         states = np.zeros(c.n, np.uint64)
         _released(c, lanes)
@@ -224,24 +209,20 @@ def _arrive(image: Image, binder: Binder, instr: Instr) -> Step:
                 target.report(c, piece.lanes, "completes the phase, although .noComplete states that it does not")
         write(c, states, _flags(lanes, c))
 
-    return step
+    return _on_active_lanes(binder, instr, run)
 
 
 def _transaction(image: Image, binder: Binder, instr: Instr) -> Step:
     target = Object(image, binder, instr, instr.operands[0], atomic=True)
     amount = binder.source(instr.operands[1], TYPES["b32"])
     sign = 1 if semantics(instr) == "mbarrier_expect_tx" else -1
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         amounts = spread(amount(c), c.n).astype(np.int64)
         for piece in target.pieces(c, lanes):
             target.update(c, piece, update_of(0, sign * amounts[piece.lanes]))
 
-    return step
+    return _on_active_lanes(binder, instr, run)
 
 
 def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
@@ -252,12 +233,8 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
     target = Object(image, binder, instr, operands[1], atomic=True)
     target.access.writes = False
     phase_operand = binder.source(operands[2], TYPES["b32"] if is_parity else TYPES["b64"])
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         values = spread(phase_operand(c), c.n)
         phases = values & values.dtype.type(1) if is_parity else values >> np.uint64(PHASE) & np.uint64(1)
         results = np.zeros(c.n, bool)
@@ -274,7 +251,7 @@ def _wait(image: Image, binder: Binder, instr: Instr) -> Step:
             c.batch.order.strong(c.threads[passed], c.blocks[passed], reads=True, writes=False)
         write(c, results, _flags(lanes, c))
 
-    return step
+    return _on_active_lanes(binder, instr, run)
 
 
 def _arrive_behind_copies(image: Image, binder: Binder, instr: Instr) -> Step:
@@ -282,16 +259,12 @@ def _arrive_behind_copies(image: Image, binder: Binder, instr: Instr) -> Step:
     target = Object(image, binder, instr, instr.operands[0], atomic=True)
     # Without .noinc, the pending count is increased by 1 for the later arrival.
     is_counted = "noinc" in instr.form.flags
-    guard = binder.guard(instr)
 
-    def step(c: Cohort) -> None:
-        lanes = _lanes(guard, c)
-        if not lanes.size:
-            return
+    def run(c: Cohort, lanes: Array) -> None:
         for piece in target.pieces(c, lanes):
             assert piece.lanes is not None
             if not is_counted:
                 np.add.at(piece.target.view(8)[0], piece.offsets >> np.int64(3), np.uint64(1))
             transfers.arrive_behind_copies(c, instr, piece.lanes, piece.offsets)
 
-    return step
+    return _on_active_lanes(binder, instr, run)

@@ -31,7 +31,21 @@ if TYPE_CHECKING:
     from .cohort import Cohort
     from .image import Code, Image
 
-__all__ = ["Pending", "address_of", "bind", "is_strong", "load_bytes", "space_of", "store_bytes", "taken_copies"]
+__all__ = [
+    "Pending",
+    "active_addresses",
+    "address_of",
+    "bind",
+    "guarded_lanes",
+    "is_strong",
+    "load_bytes",
+    "memory_operand",
+    "orders",
+    "space_of",
+    "store_bytes",
+    "store_piece",
+    "taken_copies",
+]
 
 Array: TypeAlias = npt.NDArray[Any]
 Step: TypeAlias = "Callable[[Cohort], None]"
@@ -68,6 +82,13 @@ def _nothing(c: Cohort) -> None:
 # --- addresses -----------------------------------------------------------------------------------------------------
 
 
+def memory_operand(operand: Operand) -> Mem:
+    """``operand`` as an address in brackets; `Refused` where it is none."""
+    if not isinstance(operand, Mem):
+        raise Refused(f"address '{operand.text}'")
+    return operand
+
+
 def space_of(binder: Binder, form_space: str, address: Mem) -> str:
     """The space of an access: ``global``, ``shared``, ``local`` or ``generic``.
 
@@ -88,17 +109,18 @@ def space_of(binder: Binder, form_space: str, address: Mem) -> str:
 
 def address_of(binder: Binder, operand: Operand) -> Getter:
     """The address as int64: one for each lane, or one for all."""
-    if not isinstance(operand, Mem) or operand.rest:
-        raise Refused(f"address '{operand.text}'")
-    offset = np.int64(wrapped(operand.offset))
-    base = operand.base
+    memory = memory_operand(operand)
+    if memory.rest:
+        raise Refused(f"address '{memory.text}'")
+    offset = np.int64(wrapped(memory.offset))
+    base = memory.base
     if isinstance(base, Imm):
-        constant = np.array([wrapped(integer(base.text, "an address") + operand.offset)], np.int64)
+        constant = np.array([wrapped(integer(base.text, "an address") + memory.offset)], np.int64)
         return lambda c: constant
     if isinstance(base, Sym):
         symbol_address = binder.symbol(base)
         if isinstance(symbol_address, int):
-            constant = np.array([wrapped(symbol_address + operand.offset)], np.int64)
+            constant = np.array([wrapped(symbol_address + memory.offset)], np.int64)
             return lambda c: constant
         return lambda c: symbol_address(c) + offset
     read = binder.source(base, None)
@@ -152,15 +174,19 @@ def guarded_lanes(guard: Getter | None, c: Cohort) -> tuple[bool, Array | None]:
     return bool(lanes.size), lanes
 
 
+def active_addresses(c: Cohort, read: Getter, lanes: Array | None) -> Array:
+    """The addresses of ``lanes`` (``None``: all), or one address if it is the same for all."""
+    address = read(c)
+    return address if lanes is None or address.shape[0] == 1 else address[lanes]
+
+
 # --- ld --------------------------------------------------------------------------------------------------------------
 
 
 def _load(image: Image, binder: Binder, instr: Instr) -> Step:
     form = instr.form
     scalar, width, count = _element(instr)
-    memory = instr.operands[1]
-    if not isinstance(memory, Mem):
-        raise Refused(f"address '{memory.text}'")
+    memory = memory_operand(instr.operands[1])
     targets = binder.elements(instr.operands[0])
     if len(targets) != form.lanes:
         raise Refused(f"{len(targets)} registers for {form.lanes} elements")
@@ -177,42 +203,20 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
     ):
         return _load_parameter(image, instr, memory, width, count, writes, scalar)
     strong = is_strong(instr)
-    options = image.options
-    access = Access(instr, space, width, count, options, reads=True, writes=False, strong=strong)
+    access = Access(instr, space, width, count, image.options, reads=True, writes=False, strong=strong)
     # A structure that is passed by value is copied with its padding, which was never written.
     is_parameter = form.space == "param"
     is_read_only = "nc" in form.flags or form.operation is Operation.UNIFORM_LOAD
-    dtype = UINT[width]
 
     def step(c: Cohort) -> None:
         any_active, lanes = guarded_lanes(guard, c)
         if not any_active:
             return
-        address = read(c)
-        if lanes is not None and address.shape[0] > 1:
-            address = address[lanes]
-        pieces = access.pieces(c, address, lanes)
-        values: list[Array] | None = None
+        pieces = access.pieces(c, active_addresses(c, read, lanes), lanes)
         for piece in pieces:
-            selectors = piece.selectors(width, count)
-            if options.checks:
-                if not is_parameter:
-                    access.check_read(c, piece, selectors)
-                if not is_read_only and access.is_raceable(piece):
-                    locations = access.check_races(c, piece, None, selectors)
-                    access.note_access(c, piece, None, selectors, locations)
-            loaded = [piece.target.load(at, width) for at in selectors]
-            if piece.lanes is None:
-                values = loaded
-            else:
-                if values is None:
-                    values = [np.zeros(c.n, dtype) for _ in range(count)]
-                for value, loaded_part in zip(values, loaded, strict=True):
-                    value[piece.lanes] = loaded_part
-        if values is None:
-            values = [np.zeros(1, dtype) for _ in range(count)]
-        if options.counts or options.trace:
-            access.tally(c, pieces)
+            access.check(c, piece, reads=not is_parameter, races=not is_read_only)
+        values = _loaded(c, pieces, width, count)
+        access.tally(c, pieces)
         if strong:
             orders(c, instr, lanes, reads=True, writes=False)
         mask = None if lanes is None else guard(c) if guard is not None else None
@@ -223,6 +227,21 @@ def _load(image: Image, binder: Binder, instr: Instr) -> Step:
                 write(c, value, mask)
 
     return step
+
+
+def _loaded(c: Cohort, pieces: list[Piece], width: int, count: int) -> list[Array]:
+    """The ``count`` elements of ``width`` bytes of each lane: arrays with one value for each lane, or one for all."""
+    values: list[Array] | None = None
+    for piece in pieces:
+        loaded = [piece.target.load(at, width) for at in piece.selectors(width, count)]
+        if piece.lanes is None:
+            values = loaded
+            continue
+        if values is None:
+            values = [np.zeros(c.n, UINT[width]) for _ in range(count)]
+        for value, part in zip(values, loaded, strict=True):
+            value[piece.lanes] = part
+    return values if values is not None else [np.zeros(1, UINT[width]) for _ in range(count)]
 
 
 def _load_parameter(
@@ -259,9 +278,7 @@ def _load_parameter(
 def _store(image: Image, binder: Binder, instr: Instr) -> Step:
     form = instr.form
     scalar, width, count = _element(instr)
-    memory = instr.operands[0]
-    if not isinstance(memory, Mem):
-        raise Refused(f"address '{memory.text}'")
+    memory = memory_operand(instr.operands[0])
     sources = binder.elements(instr.operands[1])
     if len(sources) != form.lanes:
         raise Refused(f"{len(sources)} registers for {form.lanes} elements")
@@ -280,15 +297,12 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
         any_active, lanes = guarded_lanes(guard, c)
         if not any_active:
             return
-        address = target_address(c)
-        if lanes is not None and address.shape[0] > 1:
-            address = address[lanes]
         values = [read(c) for read in reads]
         if scalar.bits == 128:
             values = [value[:, half] for value in values for half in (0, 1)]
         if strong:
             orders(c, instr, lanes, reads=False, writes=True)
-        pieces = access.pieces(c, address, lanes)
+        pieces = access.pieces(c, active_addresses(c, target_address, lanes), lanes)
         for piece in pieces:
             if piece.target.space != "global" or piece.offsets.shape[0] == 1:
                 # If lanes have the same address, the value of the last lane remains.
@@ -310,8 +324,7 @@ def _store(image: Image, binder: Binder, instr: Instr) -> Step:
                 _forget_unset(c, piece, selectors, width, flags)
             if race:
                 access.note_access(c, piece, value, selectors, locations)
-        if options.counts or options.trace:
-            access.tally(c, pieces)
+        access.tally(c, pieces)
 
     return step
 
@@ -346,46 +359,42 @@ _UNSET = np.zeros(1, bool)
 
 def load_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array) -> Array:
     """The bytes that ``lanes`` (positions in the cohort) read at ``addresses``: one row for each lane."""
-    options = access.options
     data = np.zeros((lanes.size, access.nbytes), np.uint8)
     position = np.full(c.n, -1)
     position[lanes] = np.arange(lanes.size)
     pieces = access.pieces(c, addresses, lanes)
     for piece in pieces:
+        access.check(c, piece)
         selectors = piece.selectors(access.width, access.count)
-        if options.checks:
-            access.check_read(c, piece, selectors)
-            if access.is_raceable(piece):
-                locations = access.check_races(c, piece, None, selectors)
-                access.note_access(c, piece, None, selectors, locations)
         loaded = np.stack([piece.target.load(index, access.width) for index in selectors], axis=1)
         loaded = np.broadcast_to(loaded, (len(_positions(piece, lanes)), access.count))
         data[position[_positions(piece, lanes)]] = (
             np.ascontiguousarray(loaded).view(np.uint8).reshape(-1, access.nbytes)
         )
-    if options.counts or options.trace:
-        access.tally(c, pieces)
+    access.tally(c, pieces)
     return data
 
 
 def store_bytes(c: Cohort, access: Access, addresses: Array, lanes: Array, data: Array) -> None:
     """``lanes`` (positions in the cohort) write their rows of ``data`` at ``addresses``."""
-    options = access.options
     values = np.ascontiguousarray(data).view(UINT[access.width])
     position = np.full(c.n, -1)
     position[lanes] = np.arange(lanes.size)
     pieces = access.pieces(c, addresses, lanes)
     for piece in pieces:
-        selectors = piece.selectors(access.width, access.count)
-        part = values[position[_positions(piece, lanes)]]
-        race = options.checks and access.is_raceable(piece)
-        locations = access.check_races(c, piece, None, selectors) if race else []
-        for index, elements in enumerate(selectors):
-            piece.target.store(elements, access.width, part[:, index])
-        if race:
-            access.note_access(c, piece, None, selectors, locations)
-    if options.counts or options.trace:
-        access.tally(c, pieces)
+        store_piece(c, access, piece, values[position[_positions(piece, lanes)]])
+    access.tally(c, pieces)
+
+
+def store_piece(c: Cohort, access: Access, piece: Piece, values: Array) -> None:
+    """Store ``values`` (lanes × elements) at the offsets of ``piece``, with the checks of the access."""
+    selectors = piece.selectors(access.width, access.count)
+    race = access.options.checks and access.is_raceable(piece)
+    locations = access.check_races(c, piece, None, selectors) if race else []
+    for index, elements in enumerate(selectors):
+        piece.target.store(elements, access.width, values[:, index])
+    if race:
+        access.note_access(c, piece, None, selectors, locations)
 
 
 def _positions(piece: Piece, lanes: Array) -> Array:

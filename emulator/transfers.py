@@ -214,15 +214,9 @@ def _read(c: Cohort, access: Access, lane: int, addresses: Array) -> Array | Non
     piece = _whole(c, access, lane, addresses)
     if piece is None:
         return None
-    selectors = piece.selectors(_WORD, 1)
-    if access.options.checks:
-        access.check_read(c, piece, selectors)
-        if access.is_raceable(piece):
-            locations = access.check_races(c, piece, None, selectors)
-            access.note_access(c, piece, None, selectors, locations)
-    if access.options.counts or access.options.trace:
-        access.tally(c, [piece])
-    return piece.target.load(selectors[0], _WORD).view(np.uint8).reshape(-1, _WORD)
+    access.check(c, piece)
+    access.tally(c, [piece])
+    return piece.target.load(piece.selectors(_WORD, 1)[0], _WORD).view(np.uint8).reshape(-1, _WORD)
 
 
 def _mark_unwritten(c: Cohort, access: Access, lane: int, addresses: Array) -> bool:
@@ -297,15 +291,7 @@ def _store(batch: Batch, transfer: Transfer) -> None:
     if transfer.addresses.size:
         piece = _whole(c, access, 0, transfer.addresses)
         assert piece is not None, "the whole destination was there when the copy was issued"
-        selectors = piece.selectors(access.width, access.count)
-        race = access.options.checks and access.is_raceable(piece)
-        locations = access.check_races(c, piece, None, selectors) if race else []
-        values = np.ascontiguousarray(transfer.data).view(f"u{access.width}")
-        for index, elements in enumerate(selectors):
-            piece.target.store(elements, access.width, values[:, index])
-        if race:
-            access.note_access(c, piece, None, selectors, locations)
-        if access.options.counts or access.options.trace:
-            access.tally(c, [piece])
+        memory_ops.store_piece(c, access, piece, np.ascontiguousarray(transfer.data).view(f"u{access.width}"))
+        access.tally(c, [piece])
     batch.order.fence(c.threads, c.blocks, True)
     batch.order.strong(c.threads, c.blocks, reads=False, writes=True)
