@@ -182,26 +182,9 @@ class EmulatorModule:
         """
         entry = require_kernel(self.loaded, kernel)
         params = check_arguments(entry, args)
-        space = self.loaded.space
-        buffers: list[tuple[Array, MemoryObject]] = []
-        images: list[tuple[Surface, MemoryObject]] = []
-        values: list[bytes] = []
-        for param, value in zip(params, args, strict=True):
-            if isinstance(value, Surface):
-                values.append(self._place_image(param, value, images))
-            elif isinstance(value, np.ndarray) and _is_pointer(param, self.loaded.module.address_size or 64):
-                array = cast("Array", value)
-                check_array(param, array)
-                buffer = next((buffer for other, buffer in buffers if is_same_buffer(param, array, other)), None)
-                if buffer is None:
-                    buffer = space.allocate(param.name, "global", array.nbytes)
-                    buffer.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
-                    buffer.written = None
-                    buffers.append((array, buffer))
-                values.append(buffer.base.to_bytes(param.bytes, "little"))
-            else:
-                values.append(scalar_bytes(param, value))
+        placed = _PlacedArguments(self.loaded.space, self.loaded.module.address_size or 64)
         try:
+            values = [placed.bytes_of(param, value) for param, value in zip(params, args, strict=True)]
             return self.launch_bytes(
                 entry,
                 grid,
@@ -216,29 +199,7 @@ class EmulatorModule:
                 judge=judge,
             )
         finally:
-            for value, buffer in buffers:
-                value[...] = buffer.bytes[: value.nbytes].view(value.dtype).reshape(value.shape)
-                space.free(buffer)
-            for surface, buffer in images:
-                if not isinstance(surface, Texture):
-                    surface.take_back(buffer.bytes[: surface.nbytes])
-                del space.images[buffer.base]
-                space.free(buffer)
-
-    def _place_image(self, param: Param, surface: Surface, images: list[tuple[Surface, MemoryObject]]) -> bytes:
-        """Copy ``surface`` to the device; the result is its handle. One `Surface` object has one handle."""
-        if param.dims or param.bytes != 8 or param.type.is_float:
-            raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(surface).__name__}")
-        buffer = next((buffer for other, buffer in images if other is surface), None)
-        if buffer is None:
-            space = self.loaded.space
-            buffer = space.allocate(param.name, "global", surface.nbytes)
-            buffer.fill_from(surface.to_bytes())
-            buffer.written = None
-            buffer.is_read_only = isinstance(surface, Texture)
-            space.images[buffer.base] = surface
-            images.append((surface, buffer))
-        return buffer.base.to_bytes(8, "little")
+            placed.take_back()
 
     def launch_bytes(
         self,
@@ -299,6 +260,60 @@ class EmulatorModule:
             raise
         findings = launch.findings
         return LaunchResult(launch.counts, findings.all, launch.trace, "".join(launch.output), findings.skipped)
+
+
+class _PlacedArguments:
+    """Arguments of a launch that are copied to the device. ``buffers`` has each array with its memory there, ``images``
+    each surface or texture."""
+
+    def __init__(self, space: AddressSpace, address_bits: int) -> None:
+        self.space = space
+        self.address_bits = address_bits
+        self.buffers: list[tuple[Array, MemoryObject]] = []
+        self.images: list[tuple[Surface, MemoryObject]] = []
+
+    def bytes_of(self, param: Param, value: Any) -> bytes:
+        """The bytes of the parameter: an address or a handle after a copy to the device, or the value itself."""
+        if isinstance(value, Surface):
+            return self._handle(param, value)
+        if isinstance(value, np.ndarray) and _is_pointer(param, self.address_bits):
+            return self._address(param, cast("Array", value))
+        return scalar_bytes(param, value)
+
+    def _address(self, param: Param, array: Array) -> bytes:
+        check_array(param, array)
+        buffer = next((buffer for other, buffer in self.buffers if is_same_buffer(param, array, other)), None)
+        if buffer is None:
+            buffer = self.space.allocate(param.name, "global", array.nbytes)
+            buffer.fill_from(np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8))
+            buffer.written = None
+            self.buffers.append((array, buffer))
+        return buffer.base.to_bytes(param.bytes, "little")
+
+    def _handle(self, param: Param, surface: Surface) -> bytes:
+        """The handle of ``surface``. One `Surface` object has one handle."""
+        if param.dims or param.bytes != 8 or param.type.is_float:
+            raise LaunchError(f"parameter '{param.name}' (.{param.type.name}) cannot take a {type(surface).__name__}")
+        buffer = next((buffer for other, buffer in self.images if other is surface), None)
+        if buffer is None:
+            buffer = self.space.allocate(param.name, "global", surface.nbytes)
+            buffer.fill_from(surface.to_bytes())
+            buffer.written = None
+            buffer.is_read_only = isinstance(surface, Texture)
+            self.space.images[buffer.base] = surface
+            self.images.append((surface, buffer))
+        return buffer.base.to_bytes(8, "little")
+
+    def take_back(self) -> None:
+        """Copy arrays and surfaces from the device in place, and free its memory."""
+        for array, buffer in self.buffers:
+            array[...] = buffer.bytes[: array.nbytes].view(array.dtype).reshape(array.shape)
+            self.space.free(buffer)
+        for surface, buffer in self.images:
+            if not isinstance(surface, Texture):
+                surface.take_back(buffer.bytes[: surface.nbytes])
+            del self.space.images[buffer.base]
+            self.space.free(buffer)
 
 
 def _report_progress(progress: Callable[[int, int], None], first: int, blocks: int, done: int) -> None:

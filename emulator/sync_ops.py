@@ -268,9 +268,8 @@ def bind_barrier(image: Image, code: Code) -> Finish:
         if bool((numbers >= BARRIERS).any()):
             batch.report("barrier-count", instr, c, np.arange(1), f"barrier {int(numbers.max())}, but there are 16")
         blocks = batch.warp_block[c.warps]
-        lanes = batch.warp_lanes[c.warps]
         if is_aligned and checks:
-            partial = c.masks != lanes & ~pool.exited[c.warps]
+            partial = c.masks != batch.warp_lanes[c.warps] & ~pool.exited[c.warps]
             if bool(partial.any()):
                 at = np.flatnonzero(partial[c.rows])
                 batch.report("divergent-barrier", instr, c, at, "not all threads of the warp have arrived")
@@ -278,16 +277,7 @@ def bind_barrier(image: Image, code: Code) -> Finish:
         if count is not None:
             np.bitwise_or.at(state.came, (c.warps, numbers), c.masks)
             threads = threads + _missing_of_warps(batch, state, c.warps, numbers)
-            stated = _per_row(c, count(c))
-            earlier = state.expected[blocks, numbers]
-            is_wrong = ((earlier != 0) & (earlier != stated)) | (stated % 32 != 0) | (stated == 0)
-            if bool(is_wrong.any()):
-                row = int(np.flatnonzero(is_wrong)[0])
-                at = np.flatnonzero(c.rows == row)
-                batch.report(
-                    "barrier-count", instr, c, at, f"barrier {int(numbers[row])} with count {int(stated[row])}"
-                )
-            state.expected[blocks, numbers] = stated
+            _note_counts(batch, state, instr, c, numbers, _per_row(c, count(c)))
         np.add.at(state.arrived, (blocks, numbers), threads)
         if predicate is not None:
             flags = np.broadcast_to(predicate(c), (c.n,))
@@ -306,6 +296,19 @@ def bind_barrier(image: Image, code: Code) -> Finish:
             pool.arrive(c.ids)
 
     return arrive
+
+
+def _note_counts(batch: Batch, state: Barriers, instr: Instr, c: Cohort, numbers: Array, stated: Array) -> None:
+    """Set the counts of the barriers to ``stated``, one for each row of the cohort as in ``numbers``. Report one that
+    is no multiple of 32, or other than that of earlier arrivals."""
+    blocks = batch.warp_block[c.warps]
+    earlier = state.expected[blocks, numbers]
+    is_wrong = ((earlier != 0) & (earlier != stated)) | (stated % 32 != 0) | (stated == 0)
+    if bool(is_wrong.any()):
+        row = int(np.flatnonzero(is_wrong)[0])
+        at = np.flatnonzero(c.rows == row)
+        batch.report("barrier-count", instr, c, at, f"barrier {int(numbers[row])} with count {int(stated[row])}")
+    state.expected[blocks, numbers] = stated
 
 
 def _missing_of_warps(batch: Batch, state: Barriers, warps: Array, numbers: Array) -> Array:
