@@ -121,54 +121,57 @@ class _BodyParser:
                 self.unusual_statement(opening)
                 pos = cursor.pos
                 continue
-            pos = found.end()
-            which = found.lastindex
-            if which == 4:
-                negation, predicate, mnemonic, listed, _, _, _ = found.groups()
-                scope = self.scope
-                try:
-                    if not listed:
-                        parts: list[str] = []
-                    elif "{" in listed:
-                        parts = self.split(listed)
-                    else:
-                        parts = listed.replace(", ", ",").split(",")
-                    known = forms.get(mnemonic)
-                    if known is None or known[0] != len(parts):
-                        form = decode(mnemonic, len(parts))
-                        known = forms[mnemonic] = (len(parts), form, _kind(form))
-                    _, form, kind = known
-                    guard = None if predicate is None else scope.guard(predicate, negation)
-                    if kind >= _BRANCH:
-                        self.transfer(found, form, parts, guard)
-                        pos = cursor.pos
-                        continue
-                    operands = tuple(map(scope.__getitem__, parts))
-                except OperandError as error:
-                    self.careful_instruction(found, error)
-                    continue
-                if kind == _SHAPED:
-                    form = form_of(mnemonic, operands)
-                self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
-                if kind == _TERMINATOR:
-                    self.start_block()
-            elif which == 5:
-                cursor.pos = pos
-                self.label(found[5], found.start(5))
-                pos = cursor.pos
-            elif which == 6:
-                if found[6] == "{":
-                    self.open_scope(found.start(6))
-                elif self.depth == 0:
+            if found.lastindex != 4:
+                if found[6] == "}" and self.depth == 0:
                     break
-                else:
-                    self.close_scope(found.start(6))
-            else:
-                cursor.pos = found.start(7)
-                self.directive(found[7])
+                self.other_statement(found)
                 pos = cursor.pos
-        cursor.pos = pos
+                continue
+            pos = found.end()
+            negation, predicate, mnemonic, listed, _, _, _ = found.groups()
+            scope = self.scope
+            try:
+                if not listed:
+                    parts: list[str] = []
+                elif "{" in listed:
+                    parts = self.split(listed)
+                else:
+                    parts = listed.replace(", ", ",").split(",")
+                known = forms.get(mnemonic)
+                if known is None or known[0] != len(parts):
+                    form = decode(mnemonic, len(parts))
+                    known = forms[mnemonic] = (len(parts), form, _kind(form))
+                _, form, kind = known
+                guard = None if predicate is None else scope.guard(predicate, negation)
+                if kind >= _BRANCH:
+                    self.transfer(found, form, parts, guard)
+                    pos = cursor.pos
+                    continue
+                operands = tuple(map(scope.__getitem__, parts))
+            except OperandError as error:
+                self.careful_instruction(found, error)
+                continue
+            if kind == _SHAPED:
+                form = form_of(mnemonic, operands)
+            self.block.instrs.append(Instr(form, operands, guard, self.loc, found.start(3)))
+            if kind == _TERMINATOR:
+                self.start_block()
+        cursor.pos = found.end()
         self.finish()
+
+    def other_statement(self, found: re.Match[str]) -> None:
+        """Read a label, a brace or a directive that `_STATEMENT` matched, and leave the cursor behind it."""
+        label, brace, directive = found.group(5, 6, 7)
+        self.cursor.pos = found.end()
+        if label is not None:
+            self.label(label, found.start(5))
+        elif brace == "{":
+            self.open_scope(found.start(6))
+        elif brace == "}":
+            self.close_scope(found.start(6))
+        else:
+            self.cursor.pos = found.start(7)
+            self.directive(directive)
 
     def split(self, listed: str) -> list[str]:
         parts = split_operands(listed)
