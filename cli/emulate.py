@@ -25,8 +25,8 @@ Structures: 00ff:bytes (hexadecimal). =FILE.npy after an array saves its content
 file, write x.npy:FILE.npy. Types: i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64.
 
 examples:
-  ptxmotion emulate scale.ptx --grid 4 --block 256 --arg f32:2 --arg f32[1000]:normal=out.npy --arg i32:1000
-  ptxmotion emulate scale.ptx --grid 4 --block 256 --arg f32:2 --arg f32[1000] --arg i32:1000 --profile scale.json
+  ptxmotion emulate scale.ptx --grid 4 --block 256 --arg f32:2 --arg 'f32[1000]:normal=out.npy' --arg i32:1000
+  ptxmotion emulate scale.ptx --grid 4 --block 256 --arg f32:2 --arg 'f32[1000]' --arg i32:1000 --profile scale.json
 """
 
 
@@ -125,7 +125,7 @@ def _example(params: Sequence[Param]) -> str:
         if param.dims:
             words.append("--arg " + "00" * min(param.bytes, 4) + ("…" if param.bytes > 4 else "") + ":bytes")
         elif kind == "u64":
-            words.append("--arg f32[1000]:normal")
+            words.append("--arg 'f32[1000]:normal'")
         else:
             words.append(f"--arg {kind}:{2.5 if kind.startswith('f') else 1}")
     return f"; for example {' '.join(words)}" if words else ""

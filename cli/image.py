@@ -338,7 +338,10 @@ def _run(arguments: argparse.Namespace) -> int:
     found = find_pipeline(arguments.pipeline)
     pipeline = found.pipeline
     if len(arguments.pictures) != len(pipeline.images):
-        usage_error(f"{pipeline.name} takes a picture for each of {', '.join(pipeline.images)}")
+        usage_error(
+            f"{pipeline.name} takes a picture for each of {', '.join(pipeline.images)}; "
+            f"{len(arguments.pictures)} are given"
+        )
     numbers = _numbers(found, dict(arguments.number or ()))
     pixels = {name: str(type.pixel) for name, type in pipeline.params.items() if isinstance(type, ImageType)}
     for name, pixel in pixels.items():

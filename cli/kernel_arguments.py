@@ -16,6 +16,8 @@ from __future__ import annotations
 import re
 from typing import Any, cast
 
+from ..spelling import did_you_mean
+
 __all__ = ["FILLINGS", "TYPES", "kernel_arguments"]
 
 TYPES = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64".split()
@@ -51,6 +53,10 @@ def _argument(text: str, seed: tuple[int, int]) -> tuple[Any, str]:
     if ".npy" in text:
         path, _, save = text.partition(":")
         return _loaded(path), save
+    kind = re.match(r"(\w+)[\[:]", text)
+    if kind is not None and kind[1] not in TYPES:
+        near = did_you_mean(kind[1], TYPES)
+        raise ValueError(f"'{kind[1]}' of argument '{text}' is no type{near}; there are {' '.join(TYPES)}")
     raise ValueError(f"argument '{text}' is neither an array, a value nor a .npy file")
 
 

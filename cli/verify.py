@@ -17,6 +17,9 @@ Without --inputs, the inputs are generated from the kernel. A file of inputs is 
       x = np.arange(64, dtype=np.float32) + seed
       yield dict(kernel="scale", grid=1, block=64, args=[np.float32(2), x, np.uint32(64)])
 
+The table of --round-trip counts, for each folder, the files that ptxmotion parses, those that ptxas accepts (accepted)
+and also accepts as ptxmotion prints them (again), and those of which ptxas then makes the same code (identical).
+
 examples:
   ptxmotion verify kernel.ptx
   ptxmotion verify kernel.ptx faster.ptx --seeds 50 --budget 60

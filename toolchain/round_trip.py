@@ -44,7 +44,7 @@ class FileResult:
     message: str = ""
 
     @property
-    def suite(self) -> str:
+    def folder(self) -> str:
         """The folder of the file."""
         return os.path.dirname(self.path) or "."
 
@@ -65,20 +65,20 @@ class Report:
         return tuple(file for file in self.files if file.is_failure)
 
     def rows(self) -> Iterator[tuple[str, int, int, int, int, int]]:
-        """(name, files, parsed, accepted before, accepted after, identical) for each suite, then for all files.
+        """(name, files, parsed, accepted before, accepted after, identical) for each folder, then for all files.
 
         The last two numbers count only files that were accepted before.
         """
-        suites: dict[str, list[FileResult]] = {}
+        folders: dict[str, list[FileResult]] = {}
         for file in self.files:
-            suites.setdefault(file.suite, []).append(file)
-        for suite, files in suites.items():
-            yield _row(suite, files)
+            folders.setdefault(file.folder, []).append(file)
+        for folder, files in folders.items():
+            yield _row(folder, files)
         yield _row("all", self.files)
 
     def table(self) -> str:
         """The rows as text, with a heading."""
-        lines = [f"{'suite':24}{'files':>8}{'parsed':>8}{'accepted':>10}{'again':>8}{'identical':>11}"]
+        lines = [f"{'folder':24}{'files':>8}{'parsed':>8}{'accepted':>10}{'again':>8}{'identical':>11}"]
         for name, *counts in self.rows():
             lines.append(f"{name:24}{counts[0]:8}{counts[1]:8}{counts[2]:10}{counts[3]:8}{counts[4]:11}")
         return "\n".join(lines)

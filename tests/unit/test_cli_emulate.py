@@ -71,7 +71,9 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         (["--kernel", "other"], 2, "no kernel 'other'; there are scale"),
         (["--kernel", "scal"], 2, "no kernel 'scal' (did you mean 'scale'?)"),
         (["--arg", "f32[8]"], 2, "one --arg for each parameter, which are x (.u64), a (.f32), n (.u32)"),
-        (["--arg", "f32[8]"], 2, "; for example --arg f32[1000]:normal --arg f32:2.5 --arg u32:1\n"),
+        (["--arg", "f3[8]"], 2, "'f3' of argument 'f3[8]' is no type (did you mean 'f32'?); there are i8 i16"),
+        (["--arg", "single:2"], 2, "'single' of argument 'single:2' is no type; there are i8 i16"),
+        (["--arg", "f32[8]"], 2, "; for example --arg 'f32[1000]:normal' --arg f32:2.5 --arg u32:1\n"),
         (["--block", "2000", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:8"], 2, "larger than"),
         (["--block", "16", "--arg", "f32[8]", "--arg", "f32:1", "--arg", "u32:9"], 1, "out-of-bounds"),
         (

@@ -209,7 +209,7 @@ def test_refusals_of_run(kinds: str, tmp_path: Path, capfd: pytest.CaptureFixtur
     text.write_text("no picture")
     out = ["-o", str(tmp_path / "out.png")]
     for words, code, message in (
-        ([f"{kinds}:halved", picture, picture, *out], 2, "halved takes a picture for each of src"),
+        ([f"{kinds}:halved", picture, picture, *out], 2, "halved takes a picture for each of src; 2 are given\n"),
         ([f"{kinds}:halved", picture], 2, "a file for each result that is a picture: half; 0 are given"),
         ([f"{kinds}:brighter", picture, *out], 2, "brighter takes the number factor: --number factor=VALUE"),
         ([f"{kinds}:halved", picture, *out, "--number=factor=1"], 2, "halved has no number 'factor'; it has none"),
