@@ -7,6 +7,8 @@ VENV   := .venv
 PY     := $(VENV)/bin/python
 JOBS   ?= auto
 N      ?= 1000
+# The tests start many Python processes. Without bytecode files, each of them compiles the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # Plugins are named: else pytest would rewrite the assertions of this package, which has a plugin. That takes time when
 # the package is imported, and 5 to 10 % of the time of tests.
 PYTEST := $(PY) -m pytest --disable-plugin-autoload -p xdist -p benchmark -p hypothesispytest
