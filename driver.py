@@ -133,7 +133,8 @@ def optimize(source: str | Module, passes: str | Sequence[Pass | str] = "O2", po
 
 
 def optimize_in_place(module: Module, passes: str | Sequence[Pass | str] = "O2", policy: Policy = _DEFAULT) -> Result:
-    """As `optimize`, but changes ``module``, which the caller has verified."""
+    """As `optimize`, but changes ``module``, which the caller has verified. Raises `ValueError` for a contract
+    with a promise or a limit of rewrites."""
     if policy.contract and (policy.promise is not None or policy.limit is not None):
         raise ValueError("a contract needs neither a promise nor a limit of rewrites")
     chosen = _chosen(passes)

@@ -84,7 +84,8 @@ class Profile:
 
     @classmethod
     def of(cls, data: object, source: str = "<profile>") -> Profile:
-        """The profile from a parsed JSON document, as `Counts.profile` of the emulator returns it."""
+        """The profile from a parsed JSON document, as `Counts.profile` of the emulator returns it. Raises
+        `ProfileError` for a document of another form."""
         if not isinstance(data, dict) or cast("dict[str, Any]", data).get("format") != FORMAT:
             raise ProfileError(f"{source}: no profile: its format is not '{FORMAT}'")
         document = cast("dict[str, Any]", data)

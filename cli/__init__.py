@@ -6,7 +6,7 @@ when it is called or listed, and it imports the modules it needs when it runs.
 Data goes to stdout; progress, remarks and messages go to stderr. An exit code is never a count:
 
     0  success                                4  a tool or a GPU is missing; the message says how to install it
-    1  a regression or a mismatch             5  inconclusive, if --fail-on names it, or in `verify A B`
+    1  a regression or a mismatch             5  inconclusive, if --fail-on names it; `verify A B`; `bisect`
     2  wrong usage or wrong settings          70 internal error, with a saved reproducer
     3  bad input, or ptxas rejects the output
 

@@ -444,7 +444,7 @@ def _extreme(operator: str, values: Iterable[Expression | int]) -> Expression:
 
 
 def compare(operator: str, left: Expression | int, right: Expression | int) -> Expression:
-    """A comparison; ``operator`` is one of `COMPARISONS`."""
+    """A comparison; ``operator`` is one of `COMPARISONS`. Raises `ContractError` for another operator."""
     if operator not in COMPARISONS:
         raise ContractError(f"'{operator}' is no comparison")
     return _folded(operator, _node(left), _node(right))

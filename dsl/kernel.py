@@ -128,7 +128,8 @@ class PythonKernel(Kernel[P]):
 
     @cached_property
     def signature(self) -> Signature:
-        """The parameters, from the annotations."""
+        """The parameters, from the annotations. Raises `DslError` for an annotation that is no type of the language,
+        for a result, and for a name that is reserved in CUDA C++."""
         signature = signature_of(self.source, self.scope, self.name)
         if not isinstance(signature.result, t.Void):
             message = "a kernel cannot return a value: write its results through a ptr[...]"

@@ -199,7 +199,7 @@ def size_of(type: Type) -> int:
 
 
 def dtype_of_type(type: Type) -> np.dtype[Any]:
-    """The NumPy type with the same layout. A pointer is its 64-bit address."""
+    """The NumPy type with the same layout. A pointer is its 64-bit address. Raises `TypeError` for `Void`."""
     import numpy as np
 
     match type:

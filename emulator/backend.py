@@ -120,7 +120,7 @@ class EmulatorBackend:
         return LoadedModule(self.device.load(ptx))
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Device memory of ``nbytes`` bytes, its contents undefined."""
+        """Device memory of ``nbytes`` bytes, its contents undefined. Raises `LaunchError` for a negative size."""
         if nbytes < 0:
             raise LaunchError(f"a buffer of {nbytes} bytes")
         self._number += 1

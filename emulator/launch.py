@@ -141,7 +141,8 @@ class EmulatorModule:
         return require_kernel(self.loaded, name)
 
     def variable(self, name: str, dtype: npt.DTypeLike = np.uint8) -> Array:
-        """The module variable ``name`` as an array on the device. Later launches read what is written to it."""
+        """The module variable ``name`` as an array on the device. Later launches read what is written to it. Raises
+        `LaunchError` for an unknown name."""
         target = self.loaded.variables.get(name)
         if target is None:
             raise LaunchError(f"no variable '{name}'")

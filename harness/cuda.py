@@ -275,7 +275,8 @@ class CudaBackend:
     # --- memory ------------------------------------------------------------------------------------------------
 
     def allocate(self, nbytes: int, /) -> CudaBuffer:
-        """Device memory with undefined content; from the pool if memory of this size was freed before."""
+        """Device memory with undefined content; from the pool if memory of this size was freed before. Raises
+        `DeviceFailed`."""
         size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
         free = self._pool.get(size)
         if free:
@@ -451,7 +452,7 @@ class CudaBackend:
             return self.core_device.create_event(options=self._timed)
 
     def record(self, event: Any) -> None:
-        """Put an event on the stream."""
+        """Put an event on the stream. Raises `DeviceFailed`."""
         try:  # `_device_errors` would take 0.3 µs, between timed operations
             self.stream.record(event)
         except Exception as error:
@@ -492,7 +493,7 @@ class CudaBackend:
         return made
 
     def launch_graph(self, graph: Any) -> None:
-        """Launch a graph on the stream."""
+        """Launch a graph on the stream. Raises `DeviceFailed`."""
         try:
             graph.launch(self.stream)
         except Exception as error:

@@ -109,7 +109,8 @@ class Summary:
 
 
 def log_ratios(base: ArrayLike, candidate: ArrayLike) -> NDArray[np.float64]:
-    """ln(median(base) / median(candidate)) of each round; both are rounds × samples, in seconds.
+    """ln(median(base) / median(candidate)) of each round; both are rounds × samples, in seconds. Raises `ValueError` if
+    the numbers of rounds differ.
 
     >>> log_ratios([[2.0, 2.0]], [[1.0, 1.0]]).round(3).tolist()
     [0.693]
@@ -121,7 +122,7 @@ def log_ratios(base: ArrayLike, candidate: ArrayLike) -> NDArray[np.float64]:
 
 
 def bootstrap_interval(ratios: ArrayLike, rule: Rule = DEFAULT_RULE) -> tuple[float, float]:
-    """The percentile interval of the median of ``ratios``, resampled over rounds.
+    """The percentile interval of the median of ``ratios``, resampled over rounds. Raises `ValueError` without a ratio.
 
     >>> bootstrap_interval([0.5] * 30)
     (0.5, 0.5)
@@ -163,8 +164,8 @@ def keep_rounds(clocks: ArrayLike, rule: Rule = DEFAULT_RULE) -> NDArray[np.bool
 def estimate(base: ArrayLike, candidate: ArrayLike, keep: Sequence[bool], rule: Rule = DEFAULT_RULE) -> Estimate:
     """Compare two arms of the same rounds; both are rounds × samples, in seconds per run of the work.
 
-    ``keep`` says which rounds count (`keep_rounds`). If more than ``rule.max_dropped`` of the rounds are
-    dropped, the verdict is `INVALID`.
+    ``keep`` says which rounds count (`keep_rounds`). If more than ``rule.max_dropped`` of the rounds are dropped,
+    the verdict is `INVALID`. Raises `ValueError` if the numbers of rounds differ.
     """
     kept = np.asarray(keep, np.bool_)
     left, right = _samples(base), _samples(candidate)

@@ -267,7 +267,8 @@ class Recorder:
         return kernel._replace(inner=self.inner.cooperative(kernel.inner), cooperative=True)
 
     def launch(self, kernel: _RecordedKernel, grid: Any, block: Any, shared: int, args: Sequence[Any], /) -> None:
-        """Record the launch of a kernel, and launch it."""
+        """Record the launch of a kernel, and launch it. Raises `TypeError` for an argument that is no buffer, NumPy
+        scalar or bytes."""
         module, name, handle, cooperative = kernel
         recorded: list[int | np.generic | bytes] = []
         passed: list[Any] = []

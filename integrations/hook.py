@@ -22,15 +22,15 @@ from ..toolchain.places import version_numbers
 
 __all__ = ["Hook", "NotSupported", "import_library"]
 
-#: The folders whose code decides what becomes of a kernel.
-_DECIDERS = (".", "analysis", "ptx", "toolchain", "transforms")
+#: The folders whose code the optimized PTX depends on.
+_OPTIMIZER = (".", "analysis", "ptx", "toolchain", "transforms")
 
 #: The names of the libraries whose hook is enabled.
 _enabled: set[str] = set()
 
 
 class NotSupported(RuntimeError):
-    """The version of the library has not the functions that the hook replaces."""
+    """The version of the library lacks a function that the hook replaces."""
 
 
 def import_library(module: str) -> Any:
@@ -83,7 +83,7 @@ class Hook:
             tool = find_tool("ptxas").identity
         except (ToolchainError, OSError):
             tool = ""
-        parts = (self._passes, self._policy, tool, source_identity(FOLDER, _DECIDERS))
+        parts = (self._passes, self._policy, tool, source_identity(FOLDER, _OPTIMIZER))
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     def optimized(self, ptx: str, arch: str, options: Sequence[str] = ()) -> str | None:

@@ -82,7 +82,8 @@ class Builder:
         return instr
 
     def make(self, mnemonic: str, *operands: Given) -> Instr:
-        """The instruction, checked, but not in any block."""
+        """The instruction, checked, but not in any block. Raises `ValueError` for an unknown opcode, `PtxError` for
+        operands that it does not take."""
         made = tuple(self._operand(operand) for operand in operands)
         form = decode(mnemonic, len(made))
         if form.is_opaque:
@@ -101,7 +102,7 @@ class Builder:
         return self.emit("call.uni", Args(tuple(results)), target, passed)
 
     def special(self, name: str) -> Special:
-        """Special register ``name``, such as ``%tid.x``."""
+        """Special register ``name``, such as ``%tid.x``. Raises `ValueError` for another name."""
         kind = special_type(name)
         if kind is None:
             raise ValueError(f"no special register '{name}'")
@@ -135,7 +136,8 @@ class Builder:
         return result
 
     def result_type(self, form: Form, arity: int) -> ScalarType:
-        """The type that the row gives to the first result of ``form``."""
+        """The type that the row gives to the first result of ``form``. Raises `ValueError` if it gives none, or if
+        the result is a vector."""
         specs = align(form, arity)
         scalar = form.operand_type(specs[0]) if specs else form.type
         if scalar is None or form.lanes > 1:

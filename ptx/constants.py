@@ -303,7 +303,7 @@ def _tokens(text: str) -> list[str]:
 def constant_literal(text: str) -> str:
     """The literal that is equal to the constant expression ``text``: decimal digits, or ``0d…`` for a double.
 
-    A single literal in parentheses keeps its spelling.
+    A single literal in parentheses keeps its spelling. Raises `ConstantError`.
 
     >>> constant_literal("1 << 4 | 1"), constant_literal("(5>3) ? WARP_SZ : 9"), constant_literal("(0f3F800000)")
     ('17', '32', '0f3F800000')
@@ -324,7 +324,8 @@ def constant_literal(text: str) -> str:
 
 @lru_cache(1 << 10)
 def constant_integer(text: str) -> int:
-    """The value of the constant expression ``text``, which is an integer, as a signed number of 64 bits.
+    """The value of the constant expression ``text``, which is an integer, as a signed number of 64 bits. Raises
+    `ConstantError`, also for a floating-point value.
 
     >>> constant_integer("~3"), constant_integer("2*4")
     (-4, 8)

@@ -28,7 +28,7 @@ _VERSION = re.compile(r"\s*(\d+\.\d+)\b")
 
 
 def parse(text: str, name: str = "<ptx>") -> Module:
-    """Parse a PTX text. ``name`` stands for the file in messages.
+    """Parse a PTX text. ``name`` stands for the file in messages. Raises `PtxError` with the place of the first error.
 
     >>> parse(".version 9.0\\n.target sm_90\\n.address_size 64\\n").target
     'sm_90'

@@ -137,7 +137,7 @@ def literal_bits(text: str, scalar: ScalarType) -> int:
 
     A ``0f`` literal used as ``f32`` and a ``0d`` literal used as ``f64`` keep their bits, with the payload of a NaN.
     The bits of a ``0f`` literal used as ``f64`` become the lower half of the value: ptxas does not convert it. A ``0d``
-    literal used as ``f32`` is rounded.
+    literal used as ``f32`` is rounded. Raises `ValueError` for a literal that the type does not take.
 
     >>> hex(literal_bits("0f7FC00001", TYPES["f32"])), hex(literal_bits("-1", TYPES["u16"]))
     ('0x7fc00001', '0xffff')

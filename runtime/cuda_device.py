@@ -143,7 +143,8 @@ class CudaModule:
         """End a launch: nothing has to be copied back."""
 
     def stream_of(self, stream: Any) -> int:
-        """The handle of a stream: of None (the default stream), an integer, or a stream of another library."""
+        """The handle of a stream: of None (the default stream), an integer, or a stream of another library. Raises
+        `TypeError` for other objects."""
         if stream is None:
             return 0
         if isinstance(stream, int):

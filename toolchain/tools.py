@@ -327,7 +327,8 @@ def compile_cuda(
 def disassemble(
     cubin: bytes, *, flags: Sequence[str] = ("-c",), timeout: float = 600.0, tool: Tool | None = None
 ) -> str:
-    """The output of nvdisasm for a cubin. The default of `flags`, `-c`, prints the code sections only."""
+    """The output of nvdisasm for a cubin. The default of `flags`, `-c`, prints the code sections only. ``timeout``
+    is in seconds. Raises `ToolMissing`, `ToolFailed`, `ToolTimeout`."""
     tool = tool or find_tool("nvdisasm")
     with _scratch() as folder:
         (folder / "module.cubin").write_bytes(cubin)

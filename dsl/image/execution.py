@@ -339,7 +339,8 @@ class Pipeline(Generic[P, R]):
         return found
 
     def graph(self, width: int = 0, height: int = 0, *, sizes: Mapping[str, tuple[int, int]] | None = None) -> Graph:
-        """The graph for images of this width and height, or of the (width, height) that ``sizes`` has for an input."""
+        """The graph for images of this width and height, or of the (width, height) that ``sizes`` has for an input.
+        Sizes are in pixels. Raises `DslError` for an unknown image or a missing size."""
         images = self.images
         same = dict.fromkeys(images, (width, height)) if (width, height) != (0, 0) else {}
         chosen = {**same, **(sizes or {})}
@@ -399,11 +400,12 @@ class Pipeline(Generic[P, R]):
     ) -> Compiled:
         """The pipeline for images of one (height, width), or for one of each input by its name.
 
-        ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks kernels
-        have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of nvcc.
-        ``contract``: products of floats are contracted with sums within an expression. ``execution``: ``stream`` makes
-        the launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a model chooses. The
-        results are kept.
+        ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks
+        kernels have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of
+        nvcc. ``contract``: products of floats are contracted with sums within an expression. ``execution``:
+        ``stream`` makes the launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a
+        model chooses. The results are kept. ``shape`` is in pixels, ``block`` is (width, height) in threads.
+        Raises `DslError`.
         """
         sizes, chosen = self._sizes(shape), _nvcc(flags, arch, nvcc)
         if not isinstance(schedule, str | Plan):  # pyright: ignore[reportUnnecessaryIsInstance]

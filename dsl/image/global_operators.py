@@ -379,7 +379,8 @@ def total(type: object) -> Reduction:
 
 
 def mean(type: object, result: object) -> Reduction:
-    """The mean of the pixels: their sum in ``type``, divided in the floating-point type ``result``."""
+    """The mean of the pixels: their sum in ``type``, divided in the floating-point type ``result``. Raises
+    `DslError` if ``type`` is no number or ``result`` no floating-point type."""
     number, quotient = _number(type), _number(result)
     if not quotient.is_float:
         raise DslError(f"the result of a mean is a floating-point number, not {quotient}")

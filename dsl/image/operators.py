@@ -392,8 +392,8 @@ def point(function: Callable[..., T]) -> Operator[T]:
 def local(*windows: Offsets) -> Callable[[Callable[..., T]], Operator[T]]:
     """Make a local operator: each pixel of the result is computed from pixels around the same place.
 
-    ``windows`` says what it may read around a pixel: a `Mask`, a `Domain`, or a size ``(width, height)``; one for all
-    parameters that are windows, or one for each.
+    ``windows`` says what it may read around a pixel: a `Mask`, a `Domain`, or a size ``(width, height)``; one for
+    all parameters that are windows, or one for each. Raises `DslError` for another argument.
     """
     if not windows:
         raise DslError("@local needs a Mask, a Domain or the size of a window", caller())

@@ -139,7 +139,8 @@ class Domain:
 
     @classmethod
     def box(cls, width: int, height: int) -> Domain:
-        """All offsets of a window, row by row. The centre is the offset at ``size // 2``."""
+        """All offsets of a window, row by row. The centre is the offset at ``size // 2``. Raises `DslError` if a
+        size is not positive."""
         if width < 1 or height < 1:
             raise DslError(f"a window of {width} x {height} pixels")
         left, up = width // 2, height // 2

@@ -1,1 +1,1 @@
-"""Memory instructions: dead stores, vector loads, read-only loads."""
+"""Memory instructions: dead stores, vector loads, read-only loads, loads that are issued earlier."""

@@ -2,9 +2,10 @@
 
 An image is alive from the step that writes it first to the last step that uses it. Steps of a graph may run in many
 orders, so two images can share memory only if all steps that use the one have ended before the first step of the
-other begins. Where no dependence says so, sharing needs further edges, which `share` asks for through ``accept``.
+other begins. Where no dependence says so, sharing needs further edges. `share` adds them only if ``accept`` allows it.
 
-Guarantees: `problems` is empty for what `share` gives. It knows nothing of how the sharing was found.
+Guarantees: `problems` finds nothing in a result of `share`. It reads only the steps, and the buffers and edges of the
+result.
 """
 
 from __future__ import annotations
