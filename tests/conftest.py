@@ -51,10 +51,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """The tests and their modules stay until the end. To visit them in each garbage collection takes 6 % of the time of
-    a test process."""
+    a test process. Collections after each 100,000 new objects take 20 % of the time of tests that emulate kernels, and
+    after each million 11 %, for 80 MB of memory."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000)
+    gc.set_threshold(1_000_000)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
