@@ -102,6 +102,13 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="programs, suites, shell patterns, .py files or folders (default: all)"
     )
+    _add_what(parser)
+    _add_where(parser)
+    _add_how(parser)
+    _add_results(parser)
+
+
+def _add_what(parser: argparse.ArgumentParser) -> None:
     what = parser.add_argument_group("what to run")
     what.add_argument("-k", dest="pattern", metavar="REGEX", help="only programs whose name matches")
     what.add_argument(
@@ -122,12 +129,14 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="a variant to compare with the baseline; may be repeated (default: -O2, gated as opt is). SPEC is O3 "
         "(nvcc's output), options of opt (-O3), a list of passes, a .ptx file, a fusion strategy (kf_trad, kfcm), "
         "REV@SPEC (the optimizer of a git revision), thesis (every method of the thesis), or, for image pipelines, "
-        "lowering:NAME (isp, isp_warp, isp_rows, isp+m). NAME=SPEC gives it a "
-        "name. SPEC+contract adds versions of kernels for launches with known facts. tuned:DIR is what "
-        "contract tune has written to DIR. SPEC+graph launches it as a CUDA "
-        "graph, SPEC+branches as one in which launches only wait for those that they depend on",
+        "lowering:NAME (isp, isp_warp, isp_rows, isp+m). NAME=SPEC gives it a name. SPEC+contract adds versions of "
+        "kernels for launches with known facts. tuned:DIR is what contract tune has written to DIR. SPEC+graph "
+        "launches it as a CUDA graph, SPEC+branches as one in which launches only wait for those that they depend on",
     )
     what.add_argument("--baseline", metavar="SPEC", help="the variant that the others are compared with (default: O3)")
+
+
+def _add_where(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where to run")
     where.add_argument(
         "--backend",
@@ -152,6 +161,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
         help="what distributes the programs: this computer, or a Ray cluster with one worker for each GPU (default: "
         "local)",
     )
+
+
+def _add_how(parser: argparse.ArgumentParser) -> None:
     how = parser.add_argument_group("how to measure")
     how.add_argument("--rounds", type=_positive, metavar="N", help="rounds of timing (default: 30)")
     how.add_argument("--samples", type=_positive, metavar="N", help="samples in each round (default: 10)")
@@ -168,6 +180,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--profile", action="store_true", help="run each variant once without timing, for a profiler such as ncu"
     )
+
+
+def _add_results(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("results")
     out.add_argument(
         "--json", dest="output", metavar="FILE", help="write the result file; it is updated after each program"

@@ -29,6 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--program", dest="name", metavar="NAME", help="the @program to fuse, if the file has several of them"
     )
     how = parser.add_argument_group("how to fuse")
+    _add_search(how)
+    _add_programs(how)
+    reports = parser.add_argument_group("reports, on stderr")
+    reports.add_argument(
+        "--remarks",
+        type=regex,
+        nargs="?",
+        metavar="=REGEX",
+        help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
+    )
+
+
+def _add_search(how: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     how.add_argument(
         "--strategy",
         choices=("kf_trad", "kfcm"),
@@ -69,6 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--size", metavar="NAME", help="the input size of the Benchmark for --benefit=timing (default: small)"
     )
+
+
+def _add_programs(how: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
+    """What the programs that are compared and written are like."""
     how.add_argument(
         "--graph",
         action="store_true",
@@ -98,14 +115,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     how.add_argument(
         "--arch", type=target, metavar="SM", help="the target that nvcc compiles CUDA kernels for (default: sm_90a)"
-    )
-    reports = parser.add_argument_group("reports, on stderr")
-    reports.add_argument(
-        "--remarks",
-        type=regex,
-        nargs="?",
-        metavar="=REGEX",
-        help="print which launches were fused, which were not, and why; =REGEX: only for kernels whose name matches",
     )
 
 

@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with several files: optimize them on this computer, or on the nodes of a Ray cluster (default: local)",
     )
     what = parser.add_argument_group("optimization")
+    _add_passes(what)
+    _add_gate(what)
+    _add_promises_and_output(what)
+    _add_reports(parser)
+
+
+def _add_passes(what: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     passes = what.add_mutually_exclusive_group()
     passes.add_argument(
         "-O",
@@ -78,6 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--print-passes", action="store_true", help="list the passes, their options and the levels")
     what.add_argument("--kernel", type=regex, metavar="REGEX", help="transform only kernels whose name matches")
+
+
+def _add_gate(what: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     what.add_argument(
         "--gate",
         choices=("ptxas", "static", "off"),
@@ -100,6 +110,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="OPTIONS",
         help="options of ptxas for the gate and for --emit=cubin,sass, as in --ptxas-options=-maxrregcount=32,-O2",
     )
+
+
+def _add_promises_and_output(what: argparse._ArgumentGroup) -> None:  # pyright: ignore[reportPrivateUsage]
     what.add_argument(
         "--contract",
         metavar="FILE",
@@ -125,6 +138,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="verify the module after each pass, not only at the end",
     )
+
+
+def _add_reports(parser: argparse.ArgumentParser) -> None:
     reports = parser.add_argument_group("reports, on stderr")
     reports.add_argument(
         "--remarks",
