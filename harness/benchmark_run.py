@@ -31,7 +31,6 @@ from .results import (
     ComparisonResult,
     Correctness,
     FigureResult,
-    Stats,
     Timing,
 )
 from .stats import Verdict, summarize
@@ -341,7 +340,7 @@ class _BenchmarkRun:
             each = self.result.arm(arm.id)
             each.samples = [[_rounded(s) for s in block] for block in timed.rounds.seconds[number]]
             if any(kept):
-                each.stats = _stats([block for block, keep in zip(each.samples, kept, strict=True) if keep])
+                each.stats = summarize([block for block, keep in zip(each.samples, kept, strict=True) if keep])
             wrong = timed.after.get(number, [])
             status = "mismatch" if wrong else each.correctness.status
             details = [*each.correctness.details, *(f"after timing: {line}" for line in wrong)]
@@ -371,18 +370,3 @@ class _BenchmarkRun:
 def _rounded(seconds: float) -> float:
     """Round to 0.1 ns: no event has a finer resolution, and the file is half as long."""
     return max(round(seconds, 10), 1e-10)
-
-
-def _stats(samples: list[list[float]]) -> Stats:
-    summary = summarize(samples)
-    return Stats(
-        summary.min,
-        summary.q1,
-        summary.median,
-        summary.q3,
-        summary.iqr,
-        summary.mean,
-        summary.stddev,
-        summary.max,
-        summary.count,
-    )

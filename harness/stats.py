@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .results import Stats
+
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
@@ -28,7 +30,6 @@ __all__ = [
     "DEFAULT_RULE",
     "Estimate",
     "Rule",
-    "Summary",
     "Verdict",
     "bootstrap_interval",
     "estimate",
@@ -91,21 +92,6 @@ class Estimate:
     rounds_dropped: int
     verdict: Verdict
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The `stats` of pytest-benchmark, in seconds. The quartiles are those of NumPy (linear interpolation)."""
-
-    min: float
-    q1: float
-    median: float
-    q3: float
-    iqr: float
-    mean: float
-    stddev: float
-    max: float
-    count: int
 
 
 def log_ratios(base: ArrayLike, candidate: ArrayLike) -> NDArray[np.float64]:
@@ -207,8 +193,8 @@ def _reason(verdict: Verdict, delta: float, rule: Rule) -> str:
     return f"{rule.level:.0%} interval {where} {delta:.2%}"
 
 
-def summarize(samples: ArrayLike) -> Summary:
-    """The statistics of all samples of one arm, in seconds.
+def summarize(samples: ArrayLike) -> Stats:
+    """The statistics of all samples of one arm, in seconds. The quartiles are those of NumPy (linear interpolation).
 
     >>> summarize([[1.0, 3.0]]).median
     2.0
@@ -216,7 +202,7 @@ def summarize(samples: ArrayLike) -> Summary:
     values = _samples(samples).ravel()
     low, q1, median, q3, high = (float(v) for v in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
     deviation = float(values.std(ddof=1)) if values.size > 1 else 0.0
-    return Summary(low, q1, median, q3, q3 - q1, float(values.mean()), deviation, high, int(values.size))
+    return Stats(low, q1, median, q3, q3 - q1, float(values.mean()), deviation, high, int(values.size))
 
 
 def _samples(values: Any) -> NDArray[np.float64]:

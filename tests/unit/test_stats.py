@@ -91,7 +91,7 @@ def test_what_is_no_time_is_refused(bad: list[list[float]]) -> None:
 
 def test_summary() -> None:
     found = summarize([[1.0, 2.0], [3.0, 4.0]])
-    assert (found.min, found.q1, found.median, found.q3, found.max, found.count) == (1.0, 1.75, 2.5, 3.25, 4.0, 4)
+    assert (found.min, found.q1, found.median, found.q3, found.max, found.rounds) == (1.0, 1.75, 2.5, 3.25, 4.0, 4)
     assert found.iqr == 1.5
     assert found.mean == 2.5
     assert math.isclose(found.stddev, math.sqrt(5 / 3))
