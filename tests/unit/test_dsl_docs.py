@@ -55,7 +55,7 @@ def test_the_image_pipeline(tmp_path: Path) -> None:
     names = ["edges.py", "run_edges.py", "statistics_of_pixels.py", "groups.py", "laplacian_graph.py"]
     assert unpack("images.md", tmp_path) == names
     search = os.pathsep.join([str(DOCS.parent / "typings"), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PTXMOTION_CACHE": str(tmp_path), "PYTHONPATH": search}
+    environment = {**os.environ, "PYTHONPATH": search}
 
     def output(name: str) -> list[str]:
         command = [sys.executable, name]

@@ -70,6 +70,16 @@ def test_arrays_that_cannot_come_back_are_refused(args: list[object], words: str
         Emulator().load(entry(TWO, ".param .u64 x, .param .u64 y")).launch("k", 1, 1, args)
 
 
+def test_a_refused_launch_frees_the_arguments_before_the_refused_one() -> None:
+    device = Emulator()
+    module = device.load(entry(TWO, ".param .u64 x, .param .u64 y"))
+    module.launch("k", 1, 1, [Y, Y.copy()])
+    objects = list(device.space().objects)
+    with pytest.raises(LaunchError, match="read-only"):
+        module.launch("k", 1, 1, [Y, read_only()])
+    assert device.space().objects == objects
+
+
 X = np.zeros(4, np.float32)
 GOOD = [X, np.float32(1), np.uint32(4)]
 
