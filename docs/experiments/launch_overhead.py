@@ -43,7 +43,7 @@ ROUNDS, LAUNCHES = 40, 300
 
 
 def contract() -> Contract:
-    """A version of `k`: x disjoint from y and z, and two ranges inside. Of `apart`: z in another buffer than x and y."""
+    """A version of `k`: x disjoint from y and z, and two ranges inside. One of `apart`: z is in another buffer."""
     ranges = [Range(index, Number(0), parse("4 * arg3")) for index in range(3)]
     conditions = (Disjoint(ranges[0], ranges[1]), Disjoint(ranges[0], ranges[2]), Inside(ranges[0]), Inside(ranges[1]))
     apart = (Disjoint(Range(2), Range(0)), Disjoint(Range(2), Range(1)))

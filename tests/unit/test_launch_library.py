@@ -173,8 +173,8 @@ def test_an_allocation_is_known_by_its_number() -> None:
 
 
 def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
-    """While the allocation of one pointer is there, no other allocation has a byte in common with it. But a pointer to the
-    end of it may be one into it. So then the extent of the other pointer is asked for."""
+    """While the allocation of one pointer is there, no other allocation has a byte in common with it. But a pointer to
+    the end of it may be one into it. So then the extent of the other pointer is asked for."""
     driver = driver_of()
     kernel = bound(driver)
     launch(kernel)
@@ -185,7 +185,7 @@ def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
     launch(kernel)
     assert entries(driver) == ["k_1", "k_1", "k"]
     behind = Extent(X.end, X.end + 0x40)
-    for first, second, asked in ((X, behind, 2), (behind, X, 1)):
+    for first, second in ((X, behind), (behind, X)):
         driver.allocations, driver.buffer_ids = [X, behind], {}
         for _ in range(2):
             launch(kernel, x=first.begin, y=second.begin)
@@ -213,9 +213,9 @@ def _reads(condition: Condition, pointer: int) -> bool:
 
 
 def test_remembered_decisions_are_those_of_new_ones() -> None:
-    """Random launches, while buffers are freed and allocated in random places. A launch that is repeated has the version
-    that a kernel without memory of it has. There is one exception: a pointer into no allocation, if all that is required of
-    its buffer is that it is another one than that of a pointer whose allocation is still there."""
+    """Random launches, while buffers are freed and allocated in random places. A launch that is repeated has the
+    version that a kernel without memory of it has. There is one exception: a pointer into no allocation, if all that is
+    required of its buffer is that it is another one than that of a pointer whose allocation is still there."""
     random = Random(5)
     remembered = exceptions = 0
     places = [Extent(0x1000 + 0x40 * place, 0x1040 + 0x40 * place) for place in range(4)]
