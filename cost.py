@@ -84,7 +84,8 @@ class Figures:
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
     which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
     the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on.
-    ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
+    ``looped`` and ``quickest`` are cycles in loops, ``weight_in_loops`` is the weight of their instructions
+    (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
     largest usual block that can be launched, 0 where that is not known.
 
@@ -105,6 +106,7 @@ class Figures:
     cached: float | None = None
     looped: float | None = None
     quickest: float | None = None
+    weight_in_loops: float | None = None
     requests: float = 0.0
     threads: int = 0
 
@@ -193,12 +195,18 @@ def worse(before: Figures, after: Figures) -> str:
 def slower_loops(before: Figures, after: Figures) -> str:
     """In words, that a warp needs more cycles in loops, if all of their blocks are executed or only those of the
     shortest ways; empty if it does not, or if that is not known. How often loops run is not known, so a gain before and
-    behind them may be smaller."""
+    behind them may be smaller.
+
+    A gain of instructions in the loops is no such gain. So where it is the larger share, and the work of a full
+    multiprocessor is more than the latencies of a warp, the loops are not slower."""
+    by = RESOLUTION
+    if before.weight_in_loops and after.weight_in_loops is not None and not before.waits(before.warps / SCHEDULERS, 1):
+        by = max(by, 1 - after.weight_in_loops / before.weight_in_loops)
     for old, new, where in (
         (before.looped, after.looped, "in loops"),
         (before.quickest, after.quickest, "on the shortest ways through loops"),
     ):
-        if old is not None and new is not None and _is_less(old, new, RESOLUTION):
+        if old is not None and new is not None and _is_less(old, new, by):
             return f"{new:.0f} cycles of one warp {where} instead of {old:.0f}"
     return ""
 
@@ -236,8 +244,8 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    # Loads that are executed early make the shortest ways through loops longer.
-    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None), after):
+    # Loads that are executed early make the shortest ways through loops longer. In a small launch, latencies count.
+    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None, weight_in_loops=None), after):
         return 0
     warps = _faster_up_to(before, after)
     with_hits = _faster_up_to(_with_hits(before), _with_hits(after))
