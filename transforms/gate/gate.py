@@ -10,7 +10,7 @@ launched. So a kernel stays changed only where it is better at both extremes of 
 Neither figure may get worse, accesses to local memory (spills) may not increase, and one of the figures or the weighted
 instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
 `cost.RESERVE` times as long as the work of all warps of its scheduler. The cycles of a warp in loops may not get worse
-either, whatever is gained elsewhere (`cost.slower_loops`). A block that could be launched must still fit, so the
+either, whatever is gained outside of them (`cost.slower_loops`). A block that could be launched must still fit, so the
 registers of a kernel without calls are limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than
 one in a thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to
 be twice as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and
