@@ -54,7 +54,7 @@ LEAST_GAIN = 0.0025
 #: by twice this share.
 LEAST_PREFERENCE = 0.005
 #: The least ratio of the latencies of a warp to the work of all warps of its scheduler at which fewer warps may be
-#: resident.
+#: resident. From this ratio on, fewer instructions alone are no gain.
 RESERVE = 2.0
 #: The least ratio at which loads are executed early although they may not be needed.
 RESERVE_TO_HOIST = 4.0
@@ -172,7 +172,7 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
         both = [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
         # If the work of the warps nearly fills the time, the kernel does not wait for latencies. Then fewer warps cost
         # more than the schedule of one warp shows.
-        return both if before.waits(before.warps / SCHEDULERS, RESERVE) else [*both, warps]
+        return both if _is_waiting(before) else [*both, warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
     return [warps, _Term(before.weight, after.weight, weight)]
 
@@ -212,17 +212,25 @@ def slower_loops(before: Figures, after: Figures) -> str:
 
 
 def is_better(before: Figures, after: Figures) -> bool:
-    """Whether ``after`` is worse in no figure, and better in at least one."""
+    """Whether ``after`` is worse in no figure, and better in at least one. Fewer instructions alone are no gain if the
+    warps of a full multiprocessor wait for latencies."""
     if worse(before, after):
         return False
     by = RESOLUTION if before.is_static else LEAST_GAIN * before.strictness
     if after.spills < before.spills or any(term.is_better(by) for term in _terms(before, after)):
         return True
-    return not before.is_static and _is_less(after.weight, before.weight, by)
+    return not before.is_static and not _is_waiting(before) and _is_less(after.weight, before.weight, by)
 
 
-def too_small(before: Figures) -> str:
+def _is_waiting(figures: Figures) -> bool:
+    """Whether the warps of a full multiprocessor wait for latencies, so that instructions take no time."""
+    return figures.cycles > 0 and figures.waits(figures.warps / SCHEDULERS, RESERVE)
+
+
+def too_small(before: Figures, after: Figures) -> str:
     """The reason why a kernel that is neither worse nor better is reverted, in words."""
+    if _is_waiting(before) and _is_less(after.weight, before.weight, LEAST_GAIN * before.strictness):
+        return "only instructions decrease, and the warps of a full multiprocessor wait for latencies"
     if before.strictness == 1:
         return f"no figure gets better by {LEAST_GAIN:.2%}"
     by = LEAST_GAIN * before.strictness
