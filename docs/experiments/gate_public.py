@@ -2,7 +2,7 @@
 
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
     python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
-        [--without PROGRAM] [--again FILE]
+        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS]
 
 The table is that of `kernel_times_table.py`. The programs are split into two halves by a hash of their names. With
 `--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
@@ -15,14 +15,18 @@ The table is that of `kernel_times_table.py`. The programs are split into two ha
     programs   the share if each program counts once, with the mean of the logarithms of its kernels
 
 `without loops` is the gate without the rule for loops, `latencies of loops` with this rule as it was before, when the
-instructions in loops did not count; on tables without figures of loops, these are the gate. The last rule keeps what
-the optimizer has kept when the arms were made.
+instructions in loops did not count; on tables without figures of loops, these are the gate. `the arm gated` is what the
+optimizer has kept when the arms were made, and `gated, better` what the gate accepts of it now, without the rule for
+loops: the cycles of a loop depend on its address, which differs if a kernel is assembled alone.
 
 A kernel is counted once. Its ratio is that of the times of all its launches. The versions that a rule may keep are
 those of `gated` and `O3`; the first that it accepts is kept, in the order `O3`, `gated`. `best` is over these, too.
 
 With `--again` and the table of another run of the same programs, the kernels are printed that a rule keeps and that are
 slower by more than 1 % in both runs.
+
+`--shortest` leaves out kernels whose launches are shorter on average. The clock of CUPTI has steps of 32 ns, which is
+1 % of 3,200 ns.
 
 The second table has the launches of kernels with hoisted loads, the arm `hoisted`: of which launches a rule prefers
 them, by the warps that a scheduler has. `--fit` prints both tables for other thresholds, on the first half only.
@@ -97,6 +101,12 @@ class Version:
         """The time of all launches before, divided by that after."""
         before = sum(each.launches * each.nanoseconds for each in self.launches)
         return before / sum(each.launches * each.nanoseconds / each.ratio for each in self.launches)
+
+    @property
+    def nanoseconds(self) -> float:
+        """The mean time of a launch before."""
+        total = sum(each.launches * each.nanoseconds for each in self.launches)
+        return total / sum(each.launches for each in self.launches)
 
 
 Rule = Callable[[Version], bool]
@@ -269,6 +279,7 @@ RULES: dict[str, Rule] = {
     "without loops": lambda version: without(version, *OF_LOOPS),
     "latencies of loops": lambda version: without(version, "weight_in_loops"),
     "the arm gated": lambda version: "gated" in version.arms,
+    "gated, better": lambda version: "gated" in version.arms and without(version, *OF_LOOPS),
 }
 
 #: Up to how many warps per scheduler a version is preferred, `None` for any number.
@@ -318,9 +329,17 @@ def main() -> int:
     group.add_argument("--unseen", action="store_true", help="no threshold was chosen on these programs: no halves")
     parser.add_argument("--verbose", action="store_true", help="each version as well")
     parser.add_argument("--again", type=Path, metavar="FILE", help="the table of another run")
+    parser.add_argument("--shortest", type=float, default=0, metavar="NANOSECONDS", help="leave out shorter kernels")
     parser.add_argument("--without", action="append", default=[], metavar="PROGRAM", help="leave out a program")
     arguments = parser.parse_args()
-    versions = [each for each in read(arguments.table) if each.program not in arguments.without]
+    versions, others = (
+        [
+            each
+            for each in read(table)
+            if each.program not in arguments.without and each.nanoseconds >= arguments.shortest
+        ]
+        for table in (arguments.table, arguments.again or arguments.table)
+    )
     groups = {
         name: [each for each in versions if is_first_half(each.program) is (name == "first")]
         for name in ("first", "other")
@@ -338,7 +357,7 @@ def main() -> int:
         for half, of in groups.items():
             print(f"| {name} | {half} | {report(of, rule).row()} |")
     if arguments.again:
-        print_slower_again(versions, read(arguments.again))
+        print_slower_again(versions, others)
     if arguments.fit:
         for least in (0.001, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.01, 0.02):
             with patch.object(cost, "LEAST_GAIN", least):
