@@ -122,10 +122,11 @@ def read(path: Path) -> list[Version]:
     return [_version(rows) for rows in found.values()]
 
 
-def equal_code(path: Path) -> list[float]:
-    """The ratios of the rows that compare nvcc's code with itself."""
+def equal_code(path: Path, shortest: float = 0) -> list[float]:
+    """The ratios of the rows that compare nvcc's code with itself, without launches of fewer nanoseconds."""
     with path.open() as file:
-        return [float(row["ratio"]) for row in csv.DictReader(file) if "nvcc" in row["arms"].split()]
+        rows = [row for row in csv.DictReader(file) if float(row["nanoseconds"]) >= shortest]
+    return [float(row["ratio"]) for row in rows if "nvcc" in row["arms"].split()]
 
 
 def spread(ratios: Sequence[float]) -> str:
@@ -348,7 +349,7 @@ def main() -> int:
         groups = {"unseen": versions}
     for name, of in groups.items():
         print(f"{name}: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
-    print(spread(equal_code(arguments.table)))
+    print(spread(equal_code(arguments.table, arguments.shortest)))
     if arguments.verbose:
         print_versions(versions)
     print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share | programs |")
