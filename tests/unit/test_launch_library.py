@@ -6,7 +6,6 @@ import ctypes
 import struct
 import threading
 from collections.abc import Sequence
-from random import Random
 
 import pytest
 from fake_driver import INVALID, OUT_OF_RESOURCES, Entry, FakeDriver, built_library
@@ -170,83 +169,6 @@ def test_an_allocation_is_known_by_its_number() -> None:
     driver.asked.clear()
     launch(kernel)
     assert entries(driver)[-3:] == ["k", "k_1", "k_1"] and driver.asked == [4, 4]
-
-
-def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
-    """While the allocation of one pointer is there, no other allocation has a byte in common with it. But a pointer to
-    the end of it may be one into it. So then the extent of the other pointer is asked for."""
-    driver = driver_of()
-    kernel = bound(driver)
-    launch(kernel)
-    driver.asked.clear()
-    launch(kernel)
-    assert driver.asked == [1]
-    driver.allocations, driver.buffer_ids = [Extent(X.begin, Y.end)], {Extent(X.begin, Y.end): 77}
-    launch(kernel)
-    assert entries(driver) == ["k_1", "k_1", "k"]
-    behind = Extent(X.end, X.end + 0x40)
-    for first, second in ((X, behind), (behind, X)):
-        driver.allocations, driver.buffer_ids = [X, behind], {}
-        for _ in range(2):
-            launch(kernel, x=first.begin, y=second.begin)
-            assert entries(driver)[-1] == "k_1"
-        # The second one is free. It was behind the first one: then a pointer to it may be a pointer to the first one.
-        driver.allocations = [X]
-        launch(kernel, x=first.begin, y=second.begin)
-        assert entries(driver)[-1] == "k"
-
-
-#: Conditions of two pointers: the buffers, parts of them, a range inside, the end of a buffer.
-_PARTS = [Range(index, Number(0), parse("4 * arg2")) for index in (0, 1)]
-CONDITIONS = [
-    DISJOINT,
-    Disjoint(*_PARTS),
-    Disjoint(Range(0), _PARTS[1]),
-    *map(Inside, _PARTS),
-    Holds(parse("end(arg0) - arg0 >= 16")),
-]
-
-
-def _reads(condition: Condition, pointer: int) -> bool:
-    """Whether a condition reads the extent of a pointer, besides that it is another one."""
-    return condition in (Inside(_PARTS[pointer]), CONDITIONS[2], CONDITIONS[-1] if pointer == 0 else None)
-
-
-def test_remembered_decisions_are_those_of_new_ones() -> None:
-    """Random launches, while buffers are freed and allocated in random places. A launch that is repeated has the
-    version that a kernel without memory of it has. There is one exception: a pointer into no allocation, if all that is
-    required of its buffer is that it is another one than that of a pointer whose allocation is still there."""
-    random = Random(5)
-    remembered = exceptions = 0
-    places = [Extent(0x1000 + 0x40 * place, 0x1040 + 0x40 * place) for place in range(4)]
-    for _ in range(80):
-        chosen = random.sample(CONDITIONS, random.randint(1, 3))
-        versions = [Version("k_1", tuple(chosen)), Version("k_2", (random.choice(CONDITIONS),))]
-        driver = driver_of(k_2=Entry(SIZES))
-        kernel, number = bound(driver, *versions), 4
-        driver.buffer_ids = {place: index + 1 for index, place in enumerate(places)}
-        starts = [place.begin + offset for place in places for offset in (0, 0x20)]
-        launches = [(random.choice(starts), random.choice(starts), random.choice([0, 4, 8, 20])) for _ in range(3)]
-        for _ in range(20):
-            if random.random() < 0.3:
-                number += 1
-                place = random.choice(places)
-                driver.buffer_ids[place] = number if driver.buffer_ids[place] == 0 or random.random() < 0.5 else 0
-            driver.allocations = [place for place in places if driver.buffer_ids[place]]
-            x, y, n = random.choice(launches)
-            driver.asked.clear()
-            launch(kernel, x, y, n)
-            remembered += bool(driver.asked) and 4 not in driver.asked
-            launch(bound(driver, *versions), x, y, n)
-            old, new = entries(driver)[-2:]
-            if old != new:
-                exceptions += 1
-                unknown, known = (0, 1) if driver.allocation(x) is None else (1, 0)
-                extent = driver.allocation((x, y)[known])
-                assert extent is not None and driver.allocation((x, y)[unknown]) is None
-                assert extent.end != (x, y)[unknown]
-                assert old != "k" and not any(_reads(each, unknown) for each in versions[old == "k_2"].requires)
-    assert remembered > 100 and exceptions > 0
 
 
 def test_pointers_into_one_allocation() -> None:
