@@ -54,7 +54,7 @@ LEAST_GAIN = 0.0025
 #: by twice this share.
 LEAST_PREFERENCE = 0.005
 #: The least ratio of the latencies of a warp to the work of all warps of its scheduler at which fewer warps may be
-#: resident.
+#: resident. From this ratio on, fewer instructions alone are no gain.
 RESERVE = 2.0
 #: The least ratio at which loads are executed early although they may not be needed.
 RESERVE_TO_HOIST = 4.0
@@ -84,7 +84,8 @@ class Figures:
     memory; ``cycles`` are those of one warp alone, 0 where the judge knows no schedule. ``exposed`` are the cycles in
     which it waits for global loads (`toolchain/warp_schedule.py`), `None` if they are not known. ``cached`` are
     the cycles if a load of the same address in each iteration of a loop is a hit from the second iteration on.
-    ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
+    ``looped`` and ``quickest`` are cycles in loops, ``weight_in_loops`` is the weight of their instructions
+    (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
     largest usual block that can be launched, 0 where that is not known.
 
@@ -105,6 +106,7 @@ class Figures:
     cached: float | None = None
     looped: float | None = None
     quickest: float | None = None
+    weight_in_loops: float | None = None
     requests: float = 0.0
     threads: int = 0
 
@@ -170,7 +172,7 @@ def _terms(before: Figures, after: Figures) -> list[_Term]:
         both = [_Term(before.cycles, after.cycles, alone), _Term(before.full, after.full, full)]
         # If the work of the warps nearly fills the time, the kernel does not wait for latencies. Then fewer warps cost
         # more than the schedule of one warp shows.
-        return both if before.waits(before.warps / SCHEDULERS, RESERVE) else [*both, warps]
+        return both if _is_waiting(before) else [*both, warps]
     weight = f"weighted machine instructions {after.weight:g} instead of {before.weight:g}"
     return [warps, _Term(before.weight, after.weight, weight)]
 
@@ -193,28 +195,42 @@ def worse(before: Figures, after: Figures) -> str:
 def slower_loops(before: Figures, after: Figures) -> str:
     """In words, that a warp needs more cycles in loops, if all of their blocks are executed or only those of the
     shortest ways; empty if it does not, or if that is not known. How often loops run is not known, so a gain before and
-    behind them may be smaller."""
+    behind them may be smaller.
+
+    A gain of instructions in the loops is no such gain. So where it is the larger share, and the work of a full
+    multiprocessor is more than the latencies of a warp, the loops are not slower."""
+    by = RESOLUTION
+    if before.weight_in_loops and after.weight_in_loops is not None and not before.waits(before.warps / SCHEDULERS, 1):
+        by = max(by, 1 - after.weight_in_loops / before.weight_in_loops)
     for old, new, where in (
         (before.looped, after.looped, "in loops"),
         (before.quickest, after.quickest, "on the shortest ways through loops"),
     ):
-        if old is not None and new is not None and _is_less(old, new, RESOLUTION):
+        if old is not None and new is not None and _is_less(old, new, by):
             return f"{new:.0f} cycles of one warp {where} instead of {old:.0f}"
     return ""
 
 
 def is_better(before: Figures, after: Figures) -> bool:
-    """Whether ``after`` is worse in no figure, and better in at least one."""
+    """Whether ``after`` is worse in no figure, and better in at least one. Fewer instructions alone are no gain if the
+    warps of a full multiprocessor wait for latencies."""
     if worse(before, after):
         return False
     by = RESOLUTION if before.is_static else LEAST_GAIN * before.strictness
     if after.spills < before.spills or any(term.is_better(by) for term in _terms(before, after)):
         return True
-    return not before.is_static and _is_less(after.weight, before.weight, by)
+    return not before.is_static and not _is_waiting(before) and _is_less(after.weight, before.weight, by)
 
 
-def too_small(before: Figures) -> str:
+def _is_waiting(figures: Figures) -> bool:
+    """Whether the warps of a full multiprocessor wait for latencies, so that instructions take no time."""
+    return figures.cycles > 0 and figures.waits(figures.warps / SCHEDULERS, RESERVE)
+
+
+def too_small(before: Figures, after: Figures) -> str:
     """The reason why a kernel that is neither worse nor better is reverted, in words."""
+    if _is_waiting(before) and _is_less(after.weight, before.weight, LEAST_GAIN * before.strictness):
+        return "only instructions decrease, and the warps of a full multiprocessor wait for latencies"
     if before.strictness == 1:
         return f"no figure gets better by {LEAST_GAIN:.2%}"
     by = LEAST_GAIN * before.strictness
@@ -236,8 +252,8 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     """
     if before.is_static or after.spills > before.spills or not (before.cycles and after.cycles):
         return 0
-    # Loads that are executed early make the shortest ways through loops longer.
-    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None), after):
+    # Loads that are executed early make the shortest ways through loops longer. In a small launch, latencies count.
+    if not _waits_less(before, after) or slower_loops(replace(before, quickest=None, weight_in_loops=None), after):
         return 0
     warps = _faster_up_to(before, after)
     with_hits = _faster_up_to(_with_hits(before), _with_hits(after))

@@ -79,9 +79,9 @@ class Assembled:
             raise Refused(f"ptxas made no code of {', '.join(missing)}")
         if self._most_warps == math.inf:
             return figures
-        # For small launches, loads are hoisted. This makes the shortest ways through loops longer.
-        few = self._most_warps
-        return {name: replace(each, warps=min(each.warps, few), quickest=None) for name, each in figures.items()}
+        # For small launches, loads are hoisted. This makes the shortest ways through loops longer. Latencies count.
+        few, unknown = self._most_warps, {"quickest": None, "weight_in_loops": None}
+        return {name: replace(each, warps=min(each.warps, few), **unknown) for name, each in figures.items()}
 
     def _figures_alone(self, module: Module) -> dict[str, Figures]:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises

@@ -23,19 +23,13 @@ def register_limit(kernel: Kernel) -> int:
     128
     """
     limits = [MAX_REGISTERS]
-    maximum = _numbers(kernel.directive("maxnreg"))
+    maximum = kernel.directive_numbers("maxnreg")
     if maximum:
         limits.append(maximum[0])
-    threads = _numbers(kernel.directive("reqntid")) or _numbers(kernel.directive("maxntid"))
+    threads = kernel.directive_numbers("reqntid") or kernel.directive_numbers("maxntid")
     if threads:
-        blocks = _numbers(kernel.directive("minnctapersm")) or [1]
+        blocks = kernel.directive_numbers("minnctapersm") or (1,)
         resident = -(-prod(threads) // WARP) * WARP * blocks[0]
         if resident > 0:
             limits.append(most_registers(resident))
     return min(limits)
-
-
-def _numbers(text: str | None) -> list[int]:
-    """The operands of a directive as numbers; empty if one is not a decimal number."""
-    words = [word.strip() for word in (text or "").split(",") if word.strip()]
-    return [int(word) for word in words] if all(word.isdigit() for word in words) else []

@@ -350,15 +350,11 @@ def check_shape(entry: Kernel, grid: int | Sequence[int], block: int | Sequence[
     if size > MAX_THREADS:
         raise LaunchError(f"block {threads} has {size} threads, more than {MAX_THREADS}")
     for name in ("maxntid", "reqntid"):
-        text = entry.directive(name)
-        if text is None:
-            continue
-        stated = [int(part) for part in text.replace(",", " ").split()]
-        stated += [1] * (3 - len(stated))
-        if name == "maxntid" and size > math.prod(stated):
-            raise LaunchError(f"block {threads} is larger than the kernel's .maxntid {text}")
-        if name == "reqntid" and tuple(stated) != threads:
-            raise LaunchError(f"block {threads} is not the kernel's .reqntid {text}")
+        stated = entry.directive_numbers(name)
+        if name == "maxntid" and stated and size > math.prod(stated):
+            raise LaunchError(f"block {threads} is larger than the kernel's .maxntid {entry.directive(name)}")
+        if name == "reqntid" and stated and (*stated, 1, 1)[:3] != threads:
+            raise LaunchError(f"block {threads} is not the kernel's .reqntid {entry.directive(name)}")
     return blocks, threads
 
 

@@ -12,6 +12,10 @@
  * exit status 75; the launches that ended before are written. KERNEL_TIMES_CUPTI is the path of libcupti; without it,
  * the loader's search path decides. Messages about failures go to stderr.
  *
+ * KERNEL_TIMES_TURN is the number of an open socket. With it, the library writes one byte there before the program gets
+ * a context, waits for one byte or the end of the stream, and writes another byte after the last time. So programs can
+ * start and end while another one is timed, but only one at a time executes kernels.
+ *
  * Guarantees: several processes may append to one file. If something fails, the program runs without it.
  * Refuses: a process that ends without exit handlers (`_exit`, a signal) lacks its last launches, in most cases all. A
  * program that uses CUPTI itself, such as a profiler, cannot be timed.
@@ -30,6 +34,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #define BUFFER_BYTES (8u << 20)
@@ -60,7 +65,7 @@ typedef void (*complete_type)(void *, uint32_t, uint8_t *, size_t, size_t);
 static int (*get_next_record)(uint8_t *, size_t, uint32_t **);
 static int (*flush_all)(uint32_t);
 static int (*get_dropped)(void *, uint32_t, size_t *);
-static int out = -1;
+static int out = -1, turn = -1;
 static pid_t owner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -117,12 +122,29 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
     free(buffer);
 }
 
+/* The process at the other end of the socket may have ended. Then the program runs on. */
+static void write_turn(void) {
+    if (send(turn, "t", 1, MSG_NOSIGNAL) != 1) perror("kernel_times: KERNEL_TIMES_TURN");
+}
+
+static void wait_for_turn(void) {
+    const char *text = getenv("KERNEL_TIMES_TURN");
+    if (!text) return;
+    turn = atoi(text);
+    fcntl(turn, F_SETFD, FD_CLOEXEC);
+    write_turn();
+    char byte;
+    while (recv(turn, &byte, 1, 0) < 0 && errno == EINTR) continue;
+}
+
 static void at_exit(void) {
     if (getpid() != owner) return; /* a process that was forked has no records */
     flush_all(1); /* also buffers that are not full */
     pthread_mutex_lock(&lock);
     if (out >= 0 && close(out)) perror("kernel_times: the file cannot be written");
     out = -1;
+    if (turn >= 0) write_turn();
+    turn = -1;
     pthread_mutex_unlock(&lock);
 }
 
@@ -168,6 +190,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
         fprintf(stderr, "kernel_times: CUPTI error %d\n", status);
         return 0;
     }
+    wait_for_turn();
     atexit(at_exit);
     pthread_t thread;
     char *seconds = getenv("KERNEL_TIMES_SECONDS");

@@ -215,6 +215,15 @@ class Kernel:
                 return rest
         return None
 
+    def directive_numbers(self, name: str) -> tuple[int, ...]:
+        """The operands of a performance directive with numbers; empty without the directive. The parser makes all
+        numbers decimal.
+
+        >>> Kernel("k", True, directives=[".maxntid 32, 4"]).directive_numbers("maxntid")
+        (32, 4)
+        """
+        return tuple(int(part) for part in (self.directive(name) or "").replace(",", " ").split())
+
     # --- changing ------------------------------------------------------------------------------------------------
 
     def changed(self) -> None:

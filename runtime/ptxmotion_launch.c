@@ -41,6 +41,7 @@ typedef __int128 wide;
 #define MEMO_WORDS 16
 #define MEMO_VERSIONS 6
 #define MEMO_EXTENTS 8
+#define MEMO_PAIRS 16
 
 /* --- the driver ------------------------------------------------------------------------------------------------- */
 
@@ -855,6 +856,12 @@ struct extent {
     uint64_t id;
 };
 
+/* Extents of which one suffices, since the buffers are apart (`is_pair`). */
+struct pair {
+    uint8_t slots[2];
+    uint8_t suffices[2]; /* whether it suffices that the allocation of this slot is still there */
+};
+
 struct facts {
     ptxmotion_kernel *kernel;
     const ptxmotion_config *config;
@@ -863,6 +870,9 @@ struct facts {
     uint32_t flags;
     int asked_stream; /* whether the decision depends on more of the stream than whether it is being captured */
     wide warps; /* per scheduler; -1: unknown; -2: not computed */
+    uint64_t needed; /* a bit for each extent on which the decision depends, besides by pairs */
+    struct pair pairs[MEMO_PAIRS];
+    uint32_t pair_count;
     uint8_t states[MAX_EXTENTS];
     struct extent extents[MAX_EXTENTS];
     uint8_t value_states[MAX_VALUES];
@@ -1072,6 +1082,7 @@ static int fact(struct facts *facts, const uint8_t *at, wide *value)
     case BEGIN:
     case END:
         slot = extent_of(facts, index);
+        facts->needed |= 1ull << facts->kernel->parameters[index].extent;
         if (slot < 0)
             return 0;
         *value = *at == BEGIN ? facts->extents[slot].begin : facts->extents[slot].end;
@@ -1333,12 +1344,55 @@ static int addresses(struct facts *facts, const struct range *range, wide *first
     return 1;
 }
 
+static void need_extent(struct facts *facts, uint32_t index)
+{
+    int slot = facts->kernel->parameters[index].extent;
+    if (slot >= 0)
+        facts->needed |= 1ull << slot;
+}
+
+/* Two buffers were found to be apart, and both extents are known. Then one of the two extents suffices for the same
+ * launch later: memory that is allocated while an allocation is still there has no byte in common with it, since the allocation
+ * has no second address. So whatever the other pointer points into then, the buffers are apart. But a pointer to the end
+ * of the allocation may be one into it; there the other extent is needed. Returns whether one suffices. */
+static int is_pair(struct facts *facts, const struct range ranges[2])
+{
+    struct pair *pair = &facts->pairs[facts->pair_count];
+    uint64_t pointers[2];
+    if (facts->pair_count == MEMO_PAIRS || ranges[0].is_whole != ranges[1].is_whole)
+        return 0;
+    for (int i = 0; i < 2; i++) {
+        pair->slots[i] = (uint8_t)facts->kernel->parameters[ranges[i].pointer].extent;
+        memcpy(&pointers[i], facts->arguments[ranges[i].pointer], sizeof pointers[i]);
+    }
+    for (int i = 0; i < 2; i++)
+        pair->suffices[i] = facts->extents[pair->slots[i]].end != pointers[1 - i];
+    if (!pair->suffices[0] && !pair->suffices[1])
+        return 0;
+    facts->pair_count++;
+    return 1;
+}
+
+/* As `decide`. Sets `is_apart` where neither range is empty and the extents are known. */
+static int decide_disjoint(struct facts *facts, const struct range ranges[2], int *is_apart)
+{
+    wide first, last, other_first, other_last;
+    if (!addresses(facts, &ranges[0], &first, &last) || !addresses(facts, &ranges[1], &other_first, &other_last))
+        return PTXMOTION_UNDECIDABLE;
+    if (first >= last || other_first >= other_last)
+        return PTXMOTION_TAKEN;
+    if (extent_of(facts, ranges[0].pointer) < 0 || extent_of(facts, ranges[1].pointer) < 0)
+        return PTXMOTION_UNDECIDABLE;
+    *is_apart = last <= other_first || other_last <= first;
+    return *is_apart ? PTXMOTION_TAKEN : PTXMOTION_FALSE;
+}
+
 /* PTXMOTION_TAKEN, PTXMOTION_FALSE or PTXMOTION_UNDECIDABLE. */
 static int decide(struct facts *facts, const struct condition *condition)
 {
-    wide first, last, other_first, other_last, value;
+    wide first, last, value;
     const struct range *ranges = condition->ranges;
-    int slot;
+    int slot, reason, is_apart = 0;
     switch (condition->kind) {
     case HOLDS:
         if (!evaluate(facts, &condition->expression, &value))
@@ -1349,18 +1403,18 @@ static int decide(struct facts *facts, const struct condition *condition)
             return PTXMOTION_UNDECIDABLE;
         if (first >= last)
             return PTXMOTION_TAKEN;
+        need_extent(facts, ranges[0].pointer);
         if ((slot = extent_of(facts, ranges[0].pointer)) < 0)
             return PTXMOTION_UNDECIDABLE;
         return facts->extents[slot].begin <= first && last <= facts->extents[slot].end ? PTXMOTION_TAKEN
                                                                                        : PTXMOTION_FALSE;
     default:
-        if (!addresses(facts, &ranges[0], &first, &last) || !addresses(facts, &ranges[1], &other_first, &other_last))
-            return PTXMOTION_UNDECIDABLE;
-        if (first >= last || other_first >= other_last)
-            return PTXMOTION_TAKEN;
-        if (extent_of(facts, ranges[0].pointer) < 0 || extent_of(facts, ranges[1].pointer) < 0)
-            return PTXMOTION_UNDECIDABLE;
-        return last <= other_first || other_last <= first ? PTXMOTION_TAKEN : PTXMOTION_FALSE;
+        reason = decide_disjoint(facts, ranges, &is_apart);
+        if (!is_apart || !is_pair(facts, ranges)) {
+            need_extent(facts, ranges[0].pointer);
+            need_extent(facts, ranges[1].pointer);
+        }
+        return reason;
     }
 }
 
@@ -1623,7 +1677,8 @@ _Static_assert(offsetof(struct memo_key, arguments) == 64, "a key has no padding
 
 /* A decision of this thread. It is valid for a launch with an equal key, if all extents that it depends on are the same.
  * Memory may have been freed and allocated with another size, so this is found out each time: an allocation with the same
- * number is the same one. Where the number is not known, the extents are found again. */
+ * number is the same one. Where the number is not known, the extents are found again. Extents that are not needed
+ * (`is_pair`) have the state NOT_READ. */
 struct memo {
     struct memo_key key;
     uint8_t reasons[MEMO_VERSIONS]; /* up to the version that was taken */
@@ -1720,6 +1775,41 @@ static int is_valid(const struct memo *memo, const struct memo_key *key, struct 
     return 1;
 }
 
+/* How many pairs that need another extent an extent suffices for. */
+static int pairs_of(const struct facts *facts, uint64_t needed, int slot)
+{
+    int found = 0;
+    for (uint32_t i = 0; i < facts->pair_count; i++) {
+        const struct pair *pair = &facts->pairs[i];
+        int is_open = !(pair->suffices[0] && needed >> pair->slots[0] & 1) &&
+                      !(pair->suffices[1] && needed >> pair->slots[1] & 1);
+        found += is_open && ((pair->suffices[0] && pair->slots[0] == slot) ||
+                             (pair->suffices[1] && pair->slots[1] == slot));
+    }
+    return found;
+}
+
+/* The extents that are found again for the same launch: those that are needed, and few others, so that there is one for
+ * each pair. Where two serve as many pairs, the one whose allocation has a number is preferred, since that is cheaper. */
+static uint64_t needed_extents(const struct facts *facts)
+{
+    uint64_t needed = facts->needed;
+    for (;;) {
+        int best = -1, most = 0;
+        for (int slot = 0; slot < facts->kernel->extent_count; slot++) {
+            int pairs = facts->states[slot] == KNOWN ? 2 * pairs_of(facts, needed, slot) : 0;
+            pairs += pairs && facts->extents[slot].id != 0;
+            if (pairs > most) {
+                most = pairs;
+                best = slot;
+            }
+        }
+        if (best < 0)
+            return needed;
+        needed |= 1ull << best;
+    }
+}
+
 /* Keeps the decision for a launch. `memo` has the reasons. */
 static SEPARATE void remember(struct memo *memo, const struct memo_key *key, const struct facts *facts)
 {
@@ -1727,8 +1817,9 @@ static SEPARATE void remember(struct memo *memo, const struct memo_key *key, con
     memo->key.serial = 0; /* no module has this number */
     if (facts->asked_stream)
         return;
+    uint64_t needed = needed_extents(facts);
     for (int i = 0; i < kernel->extent_count; i++) {
-        memo->states[i] = facts->states[i];
+        memo->states[i] = needed >> i & 1 ? facts->states[i] : NOT_READ;
         if (facts->states[i] == KNOWN)
             memo->extents[i] = facts->extents[i];
     }
@@ -1783,6 +1874,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.flags = flags;
     facts.asked_stream = 0;
     facts.warps = -2;
+    facts.needed = facts.pair_count = 0;
     for (int slot = 0; slot < kernel->extent_count; slot++)
         facts.states[slot] = NOT_READ;
     struct memo_key key;

@@ -118,6 +118,11 @@ class KernelCode:
         )
 
     @property
+    def weighted_in_loops(self) -> int:
+        """The weights of the instructions in loops."""
+        return self.weighted_instructions - sum(self.by_depth[0].values())
+
+    @property
     def by_kind(self) -> dict[str, int]:
         """Instructions by class."""
         return _sum(self.by_depth)

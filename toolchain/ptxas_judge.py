@@ -200,6 +200,7 @@ def figures_of(code: KernelCode) -> Figures:
         cached=code.cached,
         looped=code.looped,
         quickest=code.quickest,
+        weight_in_loops=float(code.weighted_in_loops),
         requests=float(code.weighted_requests),
         sm=code.sm,
         threads=largest_block(code),

@@ -10,6 +10,7 @@ here. Reference: PTX ISA 9.0, §10 (special registers), §9.7.9 (data movement),
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 
 from ...arch import MAX_THREADS
 from ...ptx import Effect, Form, Imm, Instr, Kernel, Operand, Reg, ScalarType, Special, Variable
@@ -30,23 +31,17 @@ _DIVERGENT_SPECIALS = frozenset(
 
 def block_shape(kernel: Kernel) -> tuple[int, int, int] | None:
     """The block shape that ``.reqntid`` fixes, or ``None``."""
-    text = kernel.directive("reqntid")
-    return _three(text) if text else None
-
-
-def _three(text: str) -> tuple[int, int, int]:
-    extents = [int(part, 0) for part in text.replace(",", " ").split()]
-    x, y, z = (*extents, 1, 1, 1)[:3]
+    stated = kernel.directive_numbers("reqntid")
+    if not stated:
+        return None
+    x, y, z = (*stated, 1, 1)[:3]
     return x, y, z
 
 
 def most_threads(kernel: Kernel) -> int:
     """The limit of ``.maxntid``. It bounds only the number of threads, not the single dimensions."""
-    text = kernel.directive("maxntid")
-    if not text:
-        return MAX_THREADS
-    x, y, z = _three(text)
-    return min(max(x * y * z, 1), MAX_THREADS)
+    stated = kernel.directive_numbers("maxntid")
+    return min(max(prod(stated), 1), MAX_THREADS) if stated else MAX_THREADS
 
 
 class Sources:

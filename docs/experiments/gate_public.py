@@ -1,7 +1,8 @@
 """The gate against times of public programs: which kernels it keeps, and how much faster or slower these are.
 
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
-    python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose] [--without PROGRAM]
+    python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
+        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS]
 
 The table is that of `kernel_times_table.py`. The programs are split into two halves by a hash of their names. With
 `--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
@@ -11,12 +12,21 @@ The table is that of `kernel_times_table.py`. The programs are split into two ha
     gain       the geometric mean of all kernels that some arm changes, if each one is as the rule keeps it
     best       the same for the fastest version of each kernel that is faster by more than 1 %, else nvcc's code
     share      the part of the logarithm of `best` that the rule keeps; n/a if no version is faster by more than 1 %
+    programs   the share if each program counts once, with the mean of the logarithms of its kernels
 
-The last rule keeps what the optimizer has kept when the arms were made. It also knows figures that the table lacks,
-such as the cycles of loops.
+`without loops` is the gate without the rule for loops, `latencies of loops` with this rule as it was before, when the
+instructions in loops did not count; on tables without figures of loops, these are the gate. `the arm gated` is what the
+optimizer has kept when the arms were made, and `gated, better` what the gate accepts of it now, without the rule for
+loops: the cycles of a loop depend on its address, which differs if a kernel is assembled alone.
 
 A kernel is counted once. Its ratio is that of the times of all its launches. The versions that a rule may keep are
 those of `gated` and `O3`; the first that it accepts is kept, in the order `O3`, `gated`. `best` is over these, too.
+
+With `--again` and the table of another run of the same programs, the kernels are printed that a rule keeps and that are
+slower by more than 1 % in both runs.
+
+`--shortest` leaves out kernels whose launches are shorter on average. The clock of CUPTI has steps of 32 ns, which is
+1 % of 3,200 ns.
 
 The second table has the launches of kernels with hoisted loads, the arm `hoisted`: of which launches a rule prefers
 them, by the warps that a scheduler has. `--fit` prints both tables for other thresholds, on the first half only.
@@ -33,8 +43,9 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from ptxmotion import cost
@@ -48,6 +59,8 @@ _SM = 90
 
 #: A difference of time that counts.
 EFFECT = 0.01
+#: The figures of loops. Older tables lack them.
+OF_LOOPS = ("looped", "quickest", "weight_in_loops")
 #: The arms whose versions a rule may keep.
 OFFERED = ("O3", "gated")
 
@@ -89,6 +102,12 @@ class Version:
         before = sum(each.launches * each.nanoseconds for each in self.launches)
         return before / sum(each.launches * each.nanoseconds / each.ratio for each in self.launches)
 
+    @property
+    def nanoseconds(self) -> float:
+        """The mean time of a launch before."""
+        total = sum(each.launches * each.nanoseconds for each in self.launches)
+        return total / sum(each.launches for each in self.launches)
+
 
 Rule = Callable[[Version], bool]
 
@@ -103,10 +122,11 @@ def read(path: Path) -> list[Version]:
     return [_version(rows) for rows in found.values()]
 
 
-def equal_code(path: Path) -> list[float]:
-    """The ratios of the rows that compare nvcc's code with itself."""
+def equal_code(path: Path, shortest: float = 0) -> list[float]:
+    """The ratios of the rows that compare nvcc's code with itself, without launches of fewer nanoseconds."""
     with path.open() as file:
-        return [float(row["ratio"]) for row in csv.DictReader(file) if "nvcc" in row["arms"].split()]
+        rows = [row for row in csv.DictReader(file) if float(row["nanoseconds"]) >= shortest]
+    return [float(row["ratio"]) for row in rows if "nvcc" in row["arms"].split()]
 
 
 def spread(ratios: Sequence[float]) -> str:
@@ -129,6 +149,9 @@ def _version(rows: Sequence[dict[str, str]]) -> Version:
             warps=float(first[f"warps_{when}"]),
             weight=float(first[f"weight_{when}"]),
             cycles=float(first[f"cycles_{when}"]),
+            looped=_number(first.get(f"looped_{when}")),
+            quickest=_number(first.get(f"quickest_{when}")),
+            weight_in_loops=_number(first.get(f"weight_in_loops_{when}")),
         )
         for when in ("before", "after")
     ]
@@ -149,6 +172,10 @@ def _version(rows: Sequence[dict[str, str]]) -> Version:
     return Version(first["program"], first["kernel"], arms, figures[0], figures[1], tuple(launches))
 
 
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
 def _product(text: str) -> int:
     return math.prod(map(int, text.split(",")))
 
@@ -158,7 +185,7 @@ def is_first_half(program: str) -> bool:
     return hashlib.sha256(f"half {program}".encode()).digest()[0] % 2 == 0
 
 
-def by_kernel(versions: Iterable[Version]) -> list[list[Version]]:
+def by_kernel(versions: Sequence[Version]) -> list[list[Version]]:
     """The versions of each kernel that a rule may keep, in the order in which it is offered them."""
     kernels: dict[tuple[str, str], list[Version]] = defaultdict(list)
     for arm in OFFERED:
@@ -171,7 +198,8 @@ def by_kernel(versions: Iterable[Version]) -> list[list[Version]]:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of a rule; the docstring of the file explains the figures. ``gain`` and ``best`` are ratios."""
+    """The result of a rule; the docstring of the file explains the figures. ``gain`` and ``best`` are ratios;
+    ``of_programs`` has the logarithms of both if each program counts once."""
 
     kernels: int
     kept: int
@@ -180,29 +208,42 @@ class Report:
     worst: float
     gain: float
     best: float
+    of_programs: tuple[float, float]
 
     @property
     def share(self) -> str:
         """The part of the possible gain that the rule keeps; n/a if there is none."""
-        return f"{math.log(self.gain) / math.log(self.best):.0%}" if self.best > 1 else "n/a"
+        return _share(math.log(self.gain), math.log(self.best))
 
     def row(self) -> str:
         """The figures as cells of a table."""
         figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
-        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share}"
+        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share} | {_share(*self.of_programs)}"
 
 
-def report(versions: Iterable[Version], rule: Rule) -> Report:
+def _share(gain: float, best: float) -> str:
+    return f"{gain / best:.0%}" if best > 0 else "n/a"
+
+
+def kept_by(versions: Sequence[Version], rule: Rule) -> dict[tuple[str, str], float]:
+    """Program and kernel → the ratio of the version that the rule keeps."""
+    chosen = (next((each for each in offered if rule(each)), None) for offered in by_kernel(versions))
+    return {(each.program, each.kernel): each.ratio for each in chosen if each is not None}
+
+
+def report(versions: Sequence[Version], rule: Rule) -> Report:
     """Apply a rule to the versions of each kernel."""
-    kept: list[float] = []
-    best: list[float] = []
     kernels = by_kernel(versions)
+    found = kept_by(versions, rule)
+    kept = list(found.values())
+    best: list[float] = []
+    of_programs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for offered in kernels:
-        chosen = next((each for each in offered if rule(each)), None)
-        if chosen is not None:
-            kept.append(chosen.ratio)
         fastest = max(each.ratio for each in offered)
         best.append(fastest if fastest > 1 + EFFECT else 1.0)
+        gain = found.get((offered[0].program, offered[0].kernel), 1.0)
+        of_programs[offered[0].program].append((math.log(gain), math.log(best[-1])))
+    means = [tuple(map(statistics.fmean, zip(*each, strict=True))) for each in of_programs.values()]
     return Report(
         len(kernels),
         len(kept),
@@ -211,6 +252,7 @@ def report(versions: Iterable[Version], rule: Rule) -> Report:
         min(kept, default=1.0),
         math.exp(sum(map(math.log, kept)) / max(1, len(kernels))),
         math.exp(sum(map(math.log, best)) / max(1, len(kernels))),
+        (sum(each[0] for each in means), sum(each[1] for each in means)),
     )
 
 
@@ -225,11 +267,20 @@ def of_the_gate_before(version: Version) -> bool:
         return of_the_gate(version)
 
 
+def without(version: Version, *figures: str) -> bool:
+    """The rule of the gate if it does not know these figures."""
+    unknown: dict[str, Any] = dict.fromkeys(figures)
+    return is_better(replace(version.before, **unknown), replace(version.after, **unknown))
+
+
 RULES: dict[str, Rule] = {
     "everything": lambda version: True,
     "the gate before": of_the_gate_before,
     "the gate": of_the_gate,
+    "without loops": lambda version: without(version, *OF_LOOPS),
+    "latencies of loops": lambda version: without(version, "weight_in_loops"),
     "the arm gated": lambda version: "gated" in version.arms,
+    "gated, better": lambda version: "gated" in version.arms and without(version, *OF_LOOPS),
 }
 
 #: Up to how many warps per scheduler a version is preferred, `None` for any number.
@@ -278,9 +329,18 @@ def main() -> int:
     group.add_argument("--fit", action="store_true", help="other thresholds, on the first half")
     group.add_argument("--unseen", action="store_true", help="no threshold was chosen on these programs: no halves")
     parser.add_argument("--verbose", action="store_true", help="each version as well")
+    parser.add_argument("--again", type=Path, metavar="FILE", help="the table of another run")
+    parser.add_argument("--shortest", type=float, default=0, metavar="NANOSECONDS", help="leave out shorter kernels")
     parser.add_argument("--without", action="append", default=[], metavar="PROGRAM", help="leave out a program")
     arguments = parser.parse_args()
-    versions = [each for each in read(arguments.table) if each.program not in arguments.without]
+    versions, others = (
+        [
+            each
+            for each in read(table)
+            if each.program not in arguments.without and each.nanoseconds >= arguments.shortest
+        ]
+        for table in (arguments.table, arguments.again or arguments.table)
+    )
     groups = {
         name: [each for each in versions if is_first_half(each.program) is (name == "first")]
         for name in ("first", "other")
@@ -289,14 +349,16 @@ def main() -> int:
         groups = {"unseen": versions}
     for name, of in groups.items():
         print(f"{name}: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
-    print(spread(equal_code(arguments.table)))
+    print(spread(equal_code(arguments.table, arguments.shortest)))
     if arguments.verbose:
         print_versions(versions)
-    print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share |")
-    print("| --- " * 10 + "|")
+    print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share | programs |")
+    print("| --- " * 11 + "|")
     for name, rule in RULES.items():
         for half, of in groups.items():
             print(f"| {name} | {half} | {report(of, rule).row()} |")
+    if arguments.again:
+        print_slower_again(versions, others)
     if arguments.fit:
         for least in (0.001, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.01, 0.02):
             with patch.object(cost, "LEAST_GAIN", least):
@@ -313,6 +375,19 @@ def main() -> int:
                     f"| gain of {least:.2%}, reserve {reserve:g} | first | {preferences(groups['first'], by_model)} |"
                 )
     return 0
+
+
+def print_slower_again(versions: Sequence[Version], others: Sequence[Version]) -> None:
+    """For each rule, the kernels that it keeps and that are slower in both runs."""
+    print()
+    for name, rule in RULES.items():
+        first, second = kept_by(versions, rule), kept_by(others, rule)
+        both = [key for key in first if key in second]
+        slower = [key for key in both if max(first[key], second[key]) < 1 - EFFECT]
+        named = "".join(f"; {program} {kernel[:40]}" for program, kernel in slower)
+        print(
+            f"{name}: {len(both)} kernels are kept in both runs, {len(slower)} of them slower by more than 1 %{named}"
+        )
 
 
 def print_versions(versions: Iterable[Version]) -> None:

@@ -2,7 +2,7 @@
 
     python docs/experiments/kernel_times.py make OUT FOLDER [--arms gated,O3]
     python docs/experiments/kernel_times.py run OUT RESULTS [--gpus N] [--seconds S] [--rounds N] [--longest S]
-        [--host S] [--programs FILE] [--arms gated,O3]
+        [--host S] [--programs FILE] [--arms gated,O3] [--workers N]
 
 `kernel_times_table.py` makes a table of the results.
 
@@ -17,13 +17,16 @@ of most programs, is divided by ten.
 `run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed
 by `injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in
 another order in each round. An arm is left out if its exit code differs from that of the unchanged program. RESULTS
-gets one file of JSON lines for each GPU; each line is one execution: for each kernel and size of its launches, their
+gets one file of JSON lines for each worker; each line is one execution: for each kernel and size of its launches, their
 number, the mean and the median of their times.
 
 A program is ended `--longest` seconds after it has initialized CUDA. It is left out if it needs more than `--host`
 seconds besides. If the time that is left does not suffice for all rounds of a program, the next one is tried.
 Each line of the file of `--programs` has the name of a program and its arguments. Only these programs are executed, in
 this order. `--arms` selects arms besides that of nvcc.
+
+With `--workers N`, N programs are executed on a GPU side by side: one executes kernels, while the others start up to
+the initialization of CUDA, end, or wait for their turn. Most of a short execution is start and end.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ import os
 import random
 import re
 import shutil
+import socket
 import statistics
 import struct
 import subprocess
@@ -43,7 +47,7 @@ import tempfile
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,6 +73,9 @@ _TARGET = "sm_90"
 FIRST = 20
 #: The exit code of such a program.
 STOPPED = 75
+
+#: The exit code that stands for a program that was killed.
+TIMED_OUT = 124
 
 #: How many seconds a program may need before it initializes CUDA, and to start and to end.
 HOST_SECONDS = 2
@@ -300,15 +307,18 @@ class Limits:
     longest: float
     host: float
     arms: frozenset[str] | None
+    workers: int = 1
 
 
 def run(out: Path, results: Path, gpus: int, programs: Sequence[tuple[str, list[str] | None]], limits: Limits) -> None:
     """Execute programs on all GPUs until the time is over. Each program stays on one GPU."""
     results.mkdir(parents=True, exist_ok=True)
-    threads = [
-        threading.Thread(target=Queue(out, results, gpu, limits).run, args=(programs[gpu::gpus],))
-        for gpu in range(gpus)
-    ]
+    threads: list[threading.Thread] = []
+    for gpu in range(gpus):
+        turn, waiting = threading.Lock(), iter(programs[gpu::gpus])
+        for worker in range(limits.workers):
+            queue = Queue(out, results / f"gpu{gpu}{f'.{worker}' if worker else ''}.jsonl", gpu, limits, turn)
+            threads.append(threading.Thread(target=queue.run, args=(waiting,)))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -343,17 +353,18 @@ def is_only_hoisted(out: Path, name: str) -> bool:
 
 
 class Queue:
-    """The executions on one GPU."""
+    """The executions of one worker on one GPU. ``turn`` is held while a program executes kernels."""
 
-    def __init__(self, out: Path, results: Path, gpu: int, limits: Limits) -> None:
-        self._out, self._gpu, self._limits = out, gpu, limits
-        self._file = (results / f"gpu{gpu}.jsonl").open("w")
+    def __init__(self, out: Path, results: Path, gpu: int, limits: Limits, turn: threading.Lock) -> None:
+        self._out, self._gpu, self._limits, self._turn = out, gpu, limits, turn
+        self._file = results.open("w")
         self._random = random.Random(gpu)
         self._cupti = cupti(out)
         self._work = Path(tempfile.mkdtemp(prefix="kernel_times_"))
 
-    def run(self, programs: Sequence[tuple[str, list[str] | None]]) -> None:
-        """Program after program, so that those that were executed at all have all rounds."""
+    def run(self, programs: Iterator[tuple[str, list[str] | None]]) -> None:
+        """Program after program, so that those that were executed at all have all rounds. The workers of a GPU share
+        the iterator of a list, whose steps cannot be interrupted."""
         for name, arguments in programs:
             if time.monotonic() > self._limits.until:
                 self._log(f"{name} left out: the time is over")
@@ -379,7 +390,8 @@ class Queue:
             return []
         different = self._different_arms(name, {row[0] for row in plain["kernels"]})
         rounds = len(different) * self._limits.rounds - 1
-        if time.monotonic() + rounds * plain["seconds"] > self._limits.until:
+        each = max(plain["seconds"], self._limits.workers * plain["turn"])
+        if time.monotonic() + rounds * each > self._limits.until:
             self._log(f"{name} left out: {rounds} more executions of {plain['seconds']} s do not fit")
             return []
         compared = [PLAIN]
@@ -430,25 +442,19 @@ class Queue:
             "KERNEL_TIMES_SECONDS": str(self._limits.longest),
         }
         command = ["./program", *filter(None, (folder / "arguments").read_text().split("\n"))]
-        started = time.monotonic()
-        message = ""
-        most = self._limits.longest + self._limits.host + 1
-        try:
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=most)
-            code, message = done.returncode, done.stderr.decode(errors="replace")[-200:]
-            printed = hashlib.sha256(without_times(done.stdout)).hexdigest()[:12]
-        except subprocess.TimeoutExpired:
-            code, printed = 124, ""
+        ended = Execution(command, folder, environment, self._limits.longest + self._limits.host + 1, self._turn)
+        code = ended.code
         row = {
             "program": name,
             "arm": arm,
             "round": number,
             "gpu": self._gpu,
             "exit": code,
-            "seconds": round(time.monotonic() - started, 3),
-            "output": printed,
-            "message": message,
-            "kernels": summary(times) if code != 124 and times.exists() else [],
+            "seconds": round(ended.seconds, 3),
+            "turn": round(ended.turn, 3),
+            "output": hashlib.sha256(without_times(ended.output)).hexdigest()[:12] if code != TIMED_OUT else "",
+            "message": ended.message,
+            "kernels": summary(times) if code != TIMED_OUT and times.exists() else [],
         }
         self._file.write(json.dumps(row) + "\n")
         self._file.flush()
@@ -456,6 +462,60 @@ class Queue:
 
     def _log(self, text: str) -> None:
         print(f"gpu {self._gpu}: {text}", flush=True)
+
+
+class Execution:
+    """One execution of a program, which holds ``turn`` while it has a context of CUDA. After ``most`` seconds, besides
+    those for which it waits for its turn, it is killed; then the exit code is `TIMED_OUT`."""
+
+    def __init__(
+        self, command: list[str], folder: Path, environment: dict[str, str], most: float, turn: threading.Lock
+    ) -> None:
+        self.turn = self._waited = 0.0  # seconds for which it held its turn, and waited for it
+        started = time.monotonic()
+        here, there = socket.socketpair()
+        with here, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as message:
+            here.settimeout(most)
+            with there:
+                number = there.fileno()
+                given = {**environment, "KERNEL_TIMES_TURN": str(number)}
+                process = subprocess.Popen(
+                    command, cwd=folder, env=given, stdout=output, stderr=message, pass_fds=[number]
+                )
+            try:
+                if _hears(here):
+                    self._in_turn(here, turn)
+                self.code = process.wait(timeout=max(0.1, started + self._waited + most - time.monotonic()))
+            except (subprocess.TimeoutExpired, TimeoutError):
+                process.kill()
+                process.wait()
+                self.code = TIMED_OUT
+            self.seconds = time.monotonic() - started - self._waited
+            output.seek(0)
+            message.seek(0)
+            self.output, self.message = output.read(), message.read().decode(errors="replace")[-200:]
+
+    def _in_turn(self, here: socket.socket, turn: threading.Lock) -> None:
+        """Give the program its turn, until it writes again or ends. Raises `TimeoutError`."""
+        ready = time.monotonic()
+        with turn:
+            began = time.monotonic()
+            self._waited = began - ready
+            try:
+                here.send(b"t")
+                _hears(here)
+            except BrokenPipeError:
+                pass  # it has ended while it waited
+            finally:
+                self.turn = time.monotonic() - began
+
+
+def _hears(here: socket.socket) -> bool:
+    """Wait for the program. False: it has ended. Raises `TimeoutError`."""
+    try:
+        return bool(here.recv(1))
+    except ConnectionResetError:
+        return False
 
 
 def without_times(output: bytes) -> bytes:
@@ -510,6 +570,7 @@ def main() -> int:
     running.add_argument("--rounds", type=int, default=5)
     running.add_argument("--longest", type=float, default=2)
     running.add_argument("--host", type=float, default=HOST_SECONDS)
+    running.add_argument("--workers", type=int, default=1)
     running.add_argument("--arms", type=lambda text: frozenset(text.split(",")), metavar="NAME,…")
     order = running.add_mutually_exclusive_group()
     order.add_argument("--programs", type=Path, metavar="FILE")
@@ -523,7 +584,7 @@ def main() -> int:
             return 3
     else:
         until = time.monotonic() + arguments.seconds
-        limits = Limits(until, arguments.rounds, arguments.longest, arguments.host, arguments.arms)
+        limits = Limits(until, arguments.rounds, arguments.longest, arguments.host, arguments.arms, arguments.workers)
         if arguments.programs:
             programs = listed_programs(arguments.out, arguments.programs)
         else:

@@ -28,7 +28,7 @@ from ptxmotion.cost import loop_weight
 #: How many launch sizes of a kernel the table has.
 MOST_SIZES = 8
 #: The figures of the machine code that the table has of both versions.
-FIGURES = ("registers", "spills", "warps", "weight", "cycles")
+FIGURES = ("registers", "spills", "warps", "weight", "cycles", "looped", "quickest")
 #: Further columns for both: instructions, weighted by loop depth, by class.
 CLASSES = {
     "global": ("load_global", "store_global", "load_generic", "store_generic", "atomic", "async_copy"),
@@ -160,7 +160,8 @@ def columns(figures: Mapping[str, Any]) -> dict[str, Any]:
         )
         for name, classes in CLASSES.items()
     }
-    return {**{name: round(figures[name], 3) for name in FIGURES}, **weighted}
+    in_loops = sum(sum(kinds.values()) * loop_weight(depth) for depth, kinds in enumerate(figures["by_depth"]) if depth)
+    return {**{name: round(figures[name], 3) for name in FIGURES}, "weight_in_loops": in_loops, **weighted}
 
 
 def print_table(out: Path, results: Path) -> None:

@@ -3,7 +3,8 @@
  * launch_overhead MODULE.cubin CONTRACT.bytes
  *
  * The module has a kernel `k` with three pointers and a version `k_1` of equal code, for which the buffers have to be
- * disjoint and inside of their allocations. Each line is a kind of launch and nanoseconds for one on the host: the median
+ * disjoint and inside of their allocations, and a kernel `apart` with a version for which the buffers only have to be
+ * different ones. Each line is a kind of launch and nanoseconds for one on the host: the median
  * and the smallest of 60 rounds of 400 launches. The kinds take turns.
  */
 #define _GNU_SOURCE
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 11, NODES = 1000 };
+enum { ROUNDS = 60, LAUNCHES = 400, KINDS = 13, NODES = 1000 };
 
 static void *cuda;
 
@@ -107,7 +108,8 @@ int main(int count, char **names)
         fprintf(stderr, "%s\n", ptxmotion_message(status));
         return 1;
     }
-    ptxmotion_kernel *kernel = ptxmotion_find(bound, "k"), *alone = ptxmotion_find(bound, "alone");
+    ptxmotion_kernel *kernel = ptxmotion_find(bound, "k"), *alone = ptxmotion_find(bound, "alone"),
+                     *apart = ptxmotion_find(bound, "apart");
     const ptxmotion_driver *driver = ptxmotion_libcuda(NULL);
     uint32_t n = 1024;
     void *good[] = {&pointers[0], &pointers[1], &pointers[2], &n};
@@ -125,6 +127,8 @@ int main(int count, char **names)
     void *handle;
     ptxmotion_choose(kernel, &config, good, NULL, 0, &choice, NULL);
     printf("the version of the first kind is %s\n", choice.entry);
+    ptxmotion_choose(apart, &config, good, NULL, 0, &choice, NULL);
+    printf("that of different buffers is %s\n", choice.entry);
     CALL("cuModuleGetFunction", &handle, module, "k");
 
     static const char *const kinds[KINDS] = {
@@ -139,6 +143,8 @@ int main(int count, char **names)
         "the decision alone, another n at each launch",
         "contract, version taken, 3 parts of one allocation",
         "the decision alone, 3 parts of one allocation",
+        "contract, version taken, 3 different buffers",
+        "the decision alone, 3 different buffers",
     };
     static double rounds[KINDS][ROUNDS];
     for (int round = -2; round < ROUNDS; round++)
@@ -181,8 +187,14 @@ int main(int count, char **names)
                 case 9:
                     failed |= ptxmotion_launch(kernel, &config, pooled, NULL, 0);
                     break;
-                default:
+                case 10:
                     ptxmotion_choose(kernel, &config, pooled, NULL, 0, &choice, NULL);
+                    break;
+                case 11:
+                    failed |= ptxmotion_launch(apart, &config, good, NULL, 0);
+                    break;
+                default:
+                    ptxmotion_choose(apart, &config, good, NULL, 0, &choice, NULL);
                 }
             if (failed)
                 return 3;

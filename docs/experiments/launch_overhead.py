@@ -3,7 +3,7 @@
     python docs/experiments/launch_overhead.py
 
 Needs a GPU, a C compiler, and the extra `gpu`; it also times CuPy and PyTorch arrays where they are installed. The
-kernel returns at once. The version has equal code, three pointers, and four conditions.
+kernels return at once. The versions have equal code and three pointers; one has four conditions, the other one two.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ ENTRY = """
     ret;
 }}
 """
-PTX = ".version 8.0\n.target sm_90\n.address_size 64\n" + "".join(ENTRY.format(name=n) for n in ("k_1", "k", "alone"))
+PTX = ".version 8.0\n.target sm_90\n.address_size 64\n" + "".join(
+    ENTRY.format(name=n) for n in ("k_1", "k", "apart_1", "apart", "alone")
+)
 PARAMETERS = (
     *(Parameter(name, 8 * index, 8, "u64", pointer=True) for index, name in enumerate("xyz")),
     Parameter("n", 24, 4, "u32"),
@@ -41,11 +43,13 @@ ROUNDS, LAUNCHES = 40, 300
 
 
 def contract() -> Contract:
-    """One version: x disjoint from y and z, and the ranges inside."""
+    """A version of `k`: x disjoint from y and z, and two ranges inside. One of `apart`: z is in another buffer."""
     ranges = [Range(index, Number(0), parse("4 * arg3")) for index in range(3)]
     conditions = (Disjoint(ranges[0], ranges[1]), Disjoint(ranges[0], ranges[2]), Inside(ranges[0]), Inside(ranges[1]))
+    apart = (Disjoint(Range(2), Range(0)), Disjoint(Range(2), Range(1)))
     kernels = {
         "k": KernelContract("k", PARAMETERS, (Version("k_1", conditions), Version("k"))),
+        "apart": KernelContract("apart", PARAMETERS, (Version("apart_1", apart), Version("apart"))),
         "alone": KernelContract("alone", PARAMETERS, (Version("alone"),)),
     }
     return Contract(digest_of(PTX), kernels)

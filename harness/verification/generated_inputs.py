@@ -318,10 +318,11 @@ def _argument(param: Param, fields: Sequence[Field], values: _Values, bases: dic
 
 def _block(kernels: Sequence[Kernel], shape: int, number: int) -> tuple[int, int, int]:
     """The block that the first kernel requires; otherwise the shape of this number that fits its limit."""
-    stated = _extents(kernels[0].directive("reqntid"))
-    if stated is not None:
-        return stated
-    limit = math.prod(_extents(kernels[0].directive("maxntid")) or (1024,))
+    stated = kernels[0].directive_numbers("reqntid")
+    if stated:
+        x, y, z = (*stated, 1, 1)[:3]
+        return x, y, z
+    limit = math.prod(kernels[0].directive_numbers("maxntid") or (1024,))
     if _names(kernels, "%tid.z", "%ntid.z"):
         shapes: Sequence[tuple[int, ...]] = _SOLIDS
     elif _names(kernels, "%tid.y", "%ntid.y") or (number % 2 and _differ_in_lanes(kernels)):
@@ -338,13 +339,6 @@ def _differ_in_lanes(kernels: Sequence[Kernel]) -> bool:
     """Whether only some kernels read the place of a thread in its warp. In blocks with one axis, others may compute it
     from ``%tid.x``."""
     return len({_names([kernel], *_LANE_REGISTERS) for kernel in kernels}) > 1
-
-
-def _extents(text: str | None) -> tuple[int, int, int] | None:
-    if text is None:
-        return None
-    x, y, z = (*(int(part) for part in text.replace(",", " ").split()), 1, 1)[:3]
-    return x, y, z
 
 
 def _grid(kernels: Sequence[Kernel], blocks: int) -> tuple[int, int, int]:

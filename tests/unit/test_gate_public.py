@@ -53,7 +53,47 @@ def test_there_is_no_share_where_nothing_is_faster(tmp_path: Path) -> None:
     versions = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 1.005, {"cycles": 90_000.0}))
     found = study.report(versions, study.of_the_gate)
     assert (found.kept, found.faster, found.best, found.share) == (1, 0, 1.0, "n/a")
-    assert found.row().endswith("| 1.0050 | 1.0000 | n/a")
+    assert found.row().endswith("| 1.0050 | 1.0000 | n/a | n/a")
+
+
+def test_each_program_counts_once_as_well(tmp_path: Path) -> None:
+    versions = table(
+        tmp_path / "t.csv",
+        *(("p", f"k{number}", "gated", 132, 1.1, {"cycles": 90_000.0}) for number in range(3)),
+        ("q", "k", "O3", 132, 1.1, {"cycles": 110_000.0}),
+    )
+    found = study.report(versions, study.of_the_gate)
+    assert (found.share, found.row().split(" | ")[-1]) == ("75%", "50%")
+    assert study.kept_by(versions, study.of_the_gate) == {("p", f"k{number}"): 1.1 for number in range(3)}
+
+
+def test_kernels_that_are_slower_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gains = {"cycles": 90_000.0}
+    ratios = {"a": (0.9, 0.98), "b": (0.9, 1.0), "c": (1.1, 1.1)}
+    first, second = (
+        table(tmp_path / f"{run}.csv", *(("p", name, "O3", 132, each[run], gains) for name, each in ratios.items()))
+        for run in (0, 1)
+    )
+    study.print_slower_again(first, second)
+    assert (
+        "\nthe gate: 3 kernels are kept in both runs, 1 of them slower by more than 1 %; p a\n"
+        in capsys.readouterr().out
+    )
+
+
+def test_figures_of_loops_are_read_if_the_table_has_them(tmp_path: Path) -> None:
+    """Fewer instructions in the loops, and longer latencies."""
+    (version,) = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 1.1, {"weight": 950.0, "cycles": 15_000.0}))
+    assert version.before.looped is None and study.RULES["latencies of loops"](version)
+    text = (tmp_path / "t.csv").read_text().replace("100000.0", "15000.0").splitlines()
+    extra = ("looped", 4000.0, 4010.0), ("quickest", 4000.0, 4000.0), ("weight_in_loops", 900.0, 850.0)
+    text[0] += "".join(f",{name}_before,{name}_after" for name, _, _ in extra)
+    text[1] += "".join(f",{before},{after}" for _, before, after in extra)
+    (tmp_path / "t.csv").write_text("\n".join(text) + "\n")
+    (version,) = study.read(tmp_path / "t.csv")
+    assert (version.after.looped, version.before.weight_in_loops) == (4010.0, 900.0)
+    kept = {name: study.RULES[name](version) for name in ("the gate", "without loops", "latencies of loops")}
+    assert kept == {"the gate": True, "without loops": True, "latencies of loops": False}
 
 
 def test_equal_code_shows_the_noise(tmp_path: Path) -> None:

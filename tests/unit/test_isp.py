@@ -134,7 +134,7 @@ def test_the_loops_of_a_split_kernel_are_those_of_the_interior() -> None:
     before = usual_figures(judge, module)["k"]
     assert run_passes(module, "isp:least=1,copyprop,dce")
     whole, usual = judge.figures(module)["k"], usual_figures(judge, module)["k"]
-    for name in ("looped", "quickest", "exposed", "cached", "requests"):
+    for name in ("looped", "quickest", "exposed", "cached", "requests", "weight_in_loops"):
         old, all_code, own = (getattr(each, name) for each in (before, whole, usual))
         assert all_code > 1.5 * own and own <= old, name
     for name in ("code", "registers", "warps", "threads"):

@@ -3,12 +3,16 @@ scripts that write times as the injected library does."""
 
 import importlib
 import json
+import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from injection_builds import built_times
+from test_times import built
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "docs" / "experiments"))
 
@@ -32,6 +36,8 @@ FIGURES = {
     "warps": 64.0,
     "weight": 10.0,
     "cycles": 100.0,
+    "looped": 40.0,
+    "quickest": 30.0,
     "by_depth": [{"load_global": 2}, {"store_global": 1, "integer": 4}],
 }
 
@@ -95,6 +101,7 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     assert (changed["launches"], changed["nanoseconds"], changed["rounds"]) == (3, 2002, 3)
     assert float(changed["ratio"]) == pytest.approx(2002 / 1002, rel=1e-3)
     assert (changed["global_before"], changed["loads_after"]) == (2 + 8, 2)
+    assert (changed["looped_before"], changed["quickest_after"], changed["weight_in_loops_after"]) == (40, 30, 8 * 5)
     # `other` is unchanged, so two executions of each round are compared with each other.
     same = next(row for row in table if row["kernel"] == "other")
     assert (same["arms"], same["ratio"]) == ("nvcc O3 lcm sscm", "1.0000")
@@ -129,6 +136,72 @@ def test_a_program_whose_rounds_do_not_fit_is_left_out(tmp_path: Path, capsys: p
     assert "a left out: 5 more executions of 0.7" in capsys.readouterr().out
     done = executions_in(results)
     assert (done[0], len(done), {each[0] for each in done[1:]}) == (("a", "nvcc", 0), 7, {"b"})
+
+
+#: Asks for its turn, writes to the file `log` at both ends of it, and needs a while to end.
+IN_TURN = r"""
+printf t >&$KERNEL_TIMES_TURN
+head -c 1 <&$KERNEL_TIMES_TURN > /dev/null
+echo begin >> LOG; sleep 0.1; echo end >> LOG
+printf t >&$KERNEL_TIMES_TURN
+sleep 0.4
+"""
+
+
+def test_workers_execute_kernels_in_turn(tmp_path: Path) -> None:
+    out, results = tmp_path / "out", tmp_path / "results"
+    for name in ("a", "b", "c"):
+        program(out, name, {"nvcc": "2000", "O3": "1000"}, {"nvcc": "x", "O3": "y"})
+        path = out / name / "program"
+        path.write_text(path.read_text() + IN_TURN.replace("LOG", str(tmp_path / "log")))
+    started = time.monotonic()
+    limits = rig.Limits(started + 60, 3, 1, 2, None, workers=3)
+    rig.run(out, results, 1, rig.programs_of(out, is_reversed=False), limits)
+    took = time.monotonic() - started
+    rows = [json.loads(line) for path in results.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert sorted((row["program"], row["arm"]) for row in rows) == sorted(
+        [(name, arm) for name in "abc" for arm in ("nvcc", "O3")] * 3
+    )
+    assert (tmp_path / "log").read_text().split() == ["begin", "end"] * 18
+    assert {row["exit"] for row in rows} == {0}
+    assert all(0.1 <= row["turn"] < row["seconds"] for row in rows)
+    assert took < sum(row["seconds"] for row in rows)  # they were side by side
+    assert {row["ratio"] for row in tabling.rows(out, results) if row["kernel"] == "k"} == {f"{2002 / 1002:.4f}"}
+
+
+def test_a_program_that_does_not_give_back_its_turn_is_killed(tmp_path: Path) -> None:
+    turn = threading.Lock()
+    script = "printf t >&$KERNEL_TIMES_TURN; exec sleep 60"
+    hanging = rig.Execution(["bash", "-c", script], tmp_path, dict(os.environ), 0.3, turn)
+    assert (hanging.code, turn.locked()) == (rig.TIMED_OUT, False)
+    assert 0.2 < hanging.turn < 5
+    before = rig.Execution(["sleep", "60"], tmp_path, dict(os.environ), 0.3, turn)
+    assert (before.code, before.turn) == (rig.TIMED_OUT, 0)
+
+
+@pytest.mark.parametrize(("word", "ended_by_handler"), [("k=1000", True), ("kill", False)])
+def test_the_library_asks_for_its_turn(tmp_path: Path, word: str, *, ended_by_handler: bool) -> None:
+    environment = {
+        **os.environ,
+        "CUDA_INJECTION64_PATH": str(built_times()),
+        "KERNEL_TIMES_CUPTI": str(built() / "libcupti.so.13"),
+        "KERNEL_TIMES_OUT": str(tmp_path / "times.tsv"),
+    }
+    turn = threading.Lock()
+    turn.acquire()
+    done: list[Any] = []
+    execution = threading.Thread(
+        target=lambda: done.append(rig.Execution([str(built() / "program"), word], tmp_path, environment, 20, turn))
+    )
+    execution.start()
+    execution.join(timeout=0.5)
+    assert execution.is_alive()  # it waits for its turn
+    assert not (tmp_path / "times.tsv").read_text()
+    turn.release()
+    execution.join()
+    assert (done[0].code, done[0].message, turn.locked()) == (0, "", False)
+    assert 0 < done[0].turn < done[0].seconds
+    assert bool((tmp_path / "times.tsv").read_text()) == ended_by_handler
 
 
 def test_a_list_has_the_order_and_the_arguments(tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ launched. So a kernel stays changed only where it is better at both extremes of 
 Neither figure may get worse, accesses to local memory (spills) may not increase, and one of the figures or the weighted
 instructions must get better by `cost.LEAST_GAIN`. Fewer warps may fit only if the latencies of a warp are
 `cost.RESERVE` times as long as the work of all warps of its scheduler. The cycles of a warp in loops may not get worse
-either, whatever is gained elsewhere (`cost.slower_loops`). A block that could be launched must still fit, so the
-registers of a kernel without calls are limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than
-one in a thousand are equal. On another architecture than that of the measured times, `cost.FITTED_SM`, the gain has to
-be twice as large. A kernel whose machine code is the same as before is reverted, and so is one in which only copies and
-dead code were removed: ptxas removes them as well, so it is not started. Where a kernel got worse, subsets of its
-rewrites are tried (`search.py`), so that one bad rewrite does not discard the others. A function has no figures of its
-own: where an entry got worse, all functions are reverted first.
+either, whatever is gained outside of them (`cost.slower_loops`). Fewer instructions are no gain by themselves if these
+latencies are so long. A block that could be launched must still fit, so the registers of a kernel without calls are
+limited if ptxas uses too many (``.maxnreg``). Figures that differ by less than one in a thousand are equal. On another
+architecture than that of the measured times, `cost.FITTED_SM`, the gain has to be twice as large. A kernel whose
+machine code is the same as before is reverted, and so is one in which only copies and dead code were removed: ptxas
+removes them as well, so it is not started. Where a kernel got worse, subsets of its rewrites are tried (`search.py`),
+so that one bad rewrite does not discard the others. A function has no figures of its own: where an entry got worse, all
+functions are reverted first.
 
 Requires: attempts whose kernels are in the module. Guarantees: a kernel that stays changed is not worse by the judge's
 figures; each decision is a remark. Where the judge refuses, every kernel is reverted (reason ``gate-refused``).
@@ -134,7 +135,7 @@ def _decide_entry(
         added = [each for each in attempt.kernel.directives if each not in attempt.original.directives]
         _report(attempt, "Passed", ", ".join([gain(old, new), *(f"with {each}" for each in added)]), "")
         return None
-    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else too_small(old))
+    why = worse(old, new) or (_NO_STATIC_GAIN if old.is_static else too_small(old, new))
     attempt.revert(module)
     return Search(attempt.original, old, new, list(attempt.transformed.keys), why)
 

@@ -487,20 +487,13 @@ def _directives(first: Kernel, second: Kernel, block: Extents) -> list[str]:
     fused kernel gets those of its block, if a kernel with more registers could not be launched with it."""
     directives: list[str] = []
     for name in ("reqntid", "maxntid"):
-        stated = [text for kernel in (first, second) if (text := kernel.directive(name)) is not None]
+        stated = [numbers for kernel in (first, second) if (numbers := kernel.directive_numbers(name))]
         if stated and not directives:  # ptxas rejects a kernel with both
-            directives.append(f".{name} {min(stated, key=_threads)}")
-    least = [text for kernel in (first, second) if (text := kernel.directive("minnctapersm")) is not None]
+            directives.append(f".{name} {', '.join(map(str, min(stated, key=prod)))}")
+    least = [numbers[0] for kernel in (first, second) if (numbers := kernel.directive_numbers("minnctapersm"))]
     if len(least) == 2 and directives:  # without launch bounds, ptxas ignores it
-        directives.append(f".minnctapersm {min(map(int, least))}")
+        directives.append(f".minnctapersm {min(least)}")
     known = [extent for extent in block if isinstance(extent, int)]
     if not directives and len(known) == len(block) and prod(known) > ALWAYS_FITS:
         directives.append(f".maxntid {', '.join(map(str, known))}")
     return directives
-
-
-def _threads(text: str) -> int:
-    product = 1
-    for part in text.replace(",", " ").split():
-        product *= int(part, 0)
-    return product
