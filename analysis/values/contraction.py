@@ -22,10 +22,10 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
    product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes or folds does not
-   count (`folding.py`): behind ``mul p, -1`` or ``max p, p``, sums are contracted with ``p``; a comparison for a branch
-   around nothing is removed. A reader with a guard, or in another block, usually counts. But where a branch on the same predicate followed
-   the guarded store, ptxas stored one product and contracted another one, even if a further instruction in the block of
-   the product read it. So such a reader makes the product open.
+   count (`folding.py`): behind ``mul p, -1`` or ``max p, p``, sums are contracted with ``p``; a comparison for a
+   branch around nothing is removed. A reader with a guard, or in another block, usually counts. But where a branch on
+   the same predicate followed the guarded store, ptxas stored one product and contracted another one, even if a
+   further instruction in the block of the product read it. So such a reader makes the product open.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
@@ -194,7 +194,7 @@ class _Classes:
         self.has_local = _has_local(facts)
         self.live = self._live()
         self.numbers = operand_numbers(self.block_of, self.ssa)
-        self.folding = Folding(cfg, self.ssa, self.numbers)
+        self.folding = Folding(cfg, self.ssa, self.numbers, lambda store: not self._is_promotable(store))
         self.products = [instr for instr in self.live if role(instr.form) == "product"]
         #: By value: the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}

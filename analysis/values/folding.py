@@ -22,13 +22,13 @@ Reference: experiments with ptxas 13.0.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from ...ptx import TYPES, Form, Imm, Instr, Mem, Not, Operand, Reg, ScalarType, Special, Sym
 from ...ptx.operations import BRANCHES, COPIES, Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
-from ..effects import may_remove, memory_space
+from ..effects import may_remove
 from ..graph.cfg import Cfg
 from .ssa import Ssa
 
@@ -93,9 +93,11 @@ def _constant(operand: Operand) -> object:
 
 
 class Folding:
-    """What ptxas may fold in one kernel. ``numbers``: those of `operand_numbers`."""
+    """What ptxas may fold in one kernel. ``numbers``: those of `operand_numbers`. ``is_kept``: whether ptxas certainly
+    keeps a store."""
 
-    def __init__(self, cfg: Cfg, ssa: Ssa, numbers: Mapping[int, object]) -> None:
+    def __init__(self, cfg: Cfg, ssa: Ssa, numbers: Mapping[int, object], is_kept: Callable[[Instr], bool]) -> None:
+        self._is_kept = is_kept
         self._cfg = cfg
         self._ssa = ssa
         self._numbers = numbers
@@ -127,7 +129,7 @@ class Folding:
     def is_constant(self, instr: Instr, operand: Operand) -> bool:
         """Whether ptxas may know the value of ``operand``, but a literal in its place has not shown it."""
         number = self._number(instr, operand)
-        return isinstance(number, tuple) and number[0] == "constant"
+        return is_constant_number(number) and not _is_literal(number)
 
     def _number(self, instr: Instr, operand: Operand) -> object:
         if isinstance(operand, Not):
@@ -195,7 +197,7 @@ class Folding:
     def _is_effect(self, instr: Instr) -> bool:
         if not form_has_effect(instr) or self._has_constant_guard(instr):
             return False
-        return instr.form.operation is not Operation.STORE or memory_space(instr) in ("global", "shared")
+        return instr.form.operation is not Operation.STORE or self._is_kept(instr)
 
     def _decides(self, block: int) -> bool:
         """Whether the ways out of ``block`` certainly differ: one is a loop, or a block with an effect that no other
@@ -232,10 +234,21 @@ def _widens(form: Form) -> bool:
     return result is None or source is None or result.bits > source.bits
 
 
+def _is_literal(number: object) -> bool:
+    match number:
+        case ("literal", int()):
+            return True
+        case _:
+            return False
+
+
 def _is_special(number: object, scalar: ScalarType | None, neutral: frozenset[float]) -> bool:
     """Whether a constant is one of ``neutral`` or their negatives, infinite, no number, or not known."""
-    if not isinstance(number, tuple) or number[0] != "literal" or scalar not in (TYPES["f32"], TYPES["f64"]):
-        return True
-    digits = 8 if scalar is TYPES["f32"] else 16
-    value = literal_value(f"0{'f' if digits == 8 else 'd'}{number[1]:0{digits}X}")
+    match number, None if scalar is None else scalar.name:
+        case ("literal", int(bits)), "f32":
+            value = literal_value(f"0f{bits:08X}")
+        case ("literal", int(bits)), "f64":
+            value = literal_value(f"0d{bits:016X}")
+        case _:
+            return True
     return not math.isfinite(value) or abs(value) in neutral
