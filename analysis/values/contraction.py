@@ -194,7 +194,7 @@ class _Classes:
         self.has_local = _has_local(facts)
         self.live = self._live()
         self.numbers = operand_numbers(self.block_of, self.ssa)
-        self.folding = Folding(cfg, self.ssa, self.numbers, lambda store: not self._is_promotable(store))
+        self.folding = Folding(facts, self.numbers, lambda store: not self._is_promotable(store))
         self.products = [instr for instr in self.live if role(instr.form) == "product"]
         #: By value: the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}

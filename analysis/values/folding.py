@@ -24,13 +24,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from ...ptx import TYPES, Form, Imm, Instr, Mem, Not, Operand, Reg, ScalarType, Special, Sym
+from ...ptx import TYPES, Effect, Form, Imm, Instr, Mem, Not, Operand, Reg, ScalarType, Special, Sym
 from ...ptx.operations import BRANCHES, COPIES, Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
-from ..effects import may_remove
-from ..graph.cfg import Cfg
-from .ssa import Ssa
+
+if TYPE_CHECKING:
+    from ..manager import Facts
+    from .ssa import Ssa
+
+#: Effects for which ptxas keeps an instruction without a reader.
+_KEPT = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC | Effect.REGISTERS_LATER | Effect.GRID
+_CARRY = Effect.CARRY_IN | Effect.CARRY_OUT
+#: They only decide what follows. ptxas removes them where this is the same on both ways.
+_WAYS = BRANCHES | {Operation.RETURN, Operation.EXIT}
 
 __all__ = ["Folding", "literal_number", "operand_numbers"]
 
@@ -96,16 +104,17 @@ class Folding:
     """What ptxas may fold in one kernel. ``numbers``: those of `operand_numbers`. ``is_kept``: whether ptxas certainly
     keeps a store."""
 
-    def __init__(self, cfg: Cfg, ssa: Ssa, numbers: Mapping[int, object], is_kept: Callable[[Instr], bool]) -> None:
-        self._is_kept = is_kept
-        self._cfg = cfg
-        self._ssa = ssa
+    def __init__(self, facts: Facts, numbers: Mapping[int, object], is_kept: Callable[[Instr], bool]) -> None:
+        self._facts = facts
+        self._cfg = facts.cfg
+        self._ssa = facts.ssa
         self._numbers = numbers
+        self._is_kept = is_kept
 
     def may_fold(self, instr: Instr) -> bool:
         """Whether ptxas may replace the results by operands, negated operands or constants."""
         form = instr.form
-        if form.effects or not form.dst_count or form.is_opaque:
+        if form.effects & ~_CARRY or not form.dst_count or form.is_opaque:
             return False
         constants: list[object] = []
         others: list[object] = []
@@ -148,7 +157,7 @@ class Folding:
         seen: set[int] = set()
         while work:
             instr = work.pop()
-            if not form_has_effect(instr) and (instr.guard is not None or self.may_fold(instr)):
+            if not _has_effect(instr) and (instr.guard is not None or self.may_fold(instr)):
                 continue
             values = [ssa.read(instr, reg) for reg in instr.uses()]
             while values:
@@ -188,35 +197,35 @@ class Folding:
     def _effects(self, block: int) -> Iterable[Instr]:
         """The instructions of ``block`` whose effects ptxas certainly keeps."""
         for instr in self._cfg.blocks[block].instrs:
-            if instr.form.operation in BRANCHES:
+            if instr.form.operation in _WAYS:
                 if instr.guard is None or self._decides(block):
                     yield instr
             elif self._is_effect(instr):
                 yield instr
 
     def _is_effect(self, instr: Instr) -> bool:
-        if not form_has_effect(instr) or self._has_constant_guard(instr):
+        if instr.form.operation in _WAYS or not _has_effect(instr) or self._has_constant_guard(instr):
             return False
         return instr.form.operation is not Operation.STORE or self._is_kept(instr)
 
     def _decides(self, block: int) -> bool:
-        """Whether the ways out of ``block`` certainly differ: one is a loop, or a block with an effect that no other
-        way leads to."""
+        """Whether the ways out of ``block`` certainly differ: one leads to an effect that the other one does not have,
+        or to an effect once more."""
         cfg = self._cfg
-        number = cfg.rpo_number
         for after in cfg.succ[block]:
-            if number[after] <= number[block]:
+            is_again = cfg.rpo_number[after] <= cfg.rpo_number[block]
+            is_only_here = len(cfg.pred[after]) == 1 and not self._facts.post_dominance.dominates(after, block)
+            if (is_again or is_only_here) and any(map(self._is_effect, cfg.blocks[after].instrs)):
                 return True
-            if len(cfg.pred[after]) == 1 and len(set(cfg.succ[block])) > 1:
-                instrs = cfg.blocks[after].instrs
-                if any(self._is_effect(each) and each.form.operation not in BRANCHES for each in instrs):
-                    return True
         return False
 
 
-def form_has_effect(instr: Instr) -> bool:
-    """Whether the instruction does something besides computing its results."""
-    return not instr.is_directive and not may_remove(instr)
+def _has_effect(instr: Instr) -> bool:
+    """Whether ptxas keeps the instruction even if none of its results is read. It removes ``shfl`` and ``vote``."""
+    form = instr.form
+    if instr.is_directive or form.is_opaque:
+        return False
+    return form.is_call or not form.dst_count or bool(form.effects & _KEPT)
 
 
 def _is_float(form: Form) -> bool:
