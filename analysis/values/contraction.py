@@ -52,6 +52,10 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
     or loaded again from the same address. Without readers in other blocks than their products this did not happen.
 11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
+12. On sm_75 to sm_89, ``shfl``, ``vote``, ``match``, ``redux``, ``bar.warp.sync`` and ``barrier`` without ``.aligned``
+    are blocks of their own to some degree: a product before them is contracted with the only sum behind them, but not
+    with two sums behind them or on both sides. On sm_90 and sm_100 it is contracted.
+
 Requires: the SSA view and loops of the current version. Guarantees: if the kind is *rounded* or
 *contracted*, ptxas does that for every execution of the product. Refuses nothing. A kernel without products or without
 sums takes one scan.
@@ -417,6 +421,8 @@ def _is_block_of_its_own(instr: Instr) -> bool:
         return False
     if (instr.guard is not None and form.effects) or form.is_opaque or form.op.splits == "always":
         return True
+    if form.op.splits == "unless aligned":
+        return "aligned" not in form.flags
     return form.op.splits == "64 bits" and form.type is not None and form.type.bits == 64
 
 

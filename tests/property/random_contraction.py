@@ -6,7 +6,8 @@ added in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass 
 have the same constant and their other factors are two loads of one address. Some kernels compute one product several
 times in nested loops and do little else. In some kernels most instructions and branches depend on one predicate:
 guards, the branches around them, and ``selp``. In some kernels, instructions that ptxas may fold or remove read
-products: equal operands, neutral constants, constant predicates, branches around nothing.
+products: equal operands, neutral constants, constant predicates, branches around nothing. Some kernels have shuffles,
+votes and barriers between the others.
 """
 
 from __future__ import annotations
@@ -76,8 +77,29 @@ _FOLDED = {
         "mov.f32 R, %c; @%q mov.f32 R, %c;",
     ),
     "branch": ("", "mov.f32 R, %c;", "add.f32 %other, V, %c;", "st.global.f32 [%o+S], %c;", "add.rn.f32 R, V, %c;"),
+    "nothing": (
+        "shfl.sync.idx.b32 %other, V, 0, 31, -1; mov.f32 R, %c;",
+        "setp.gt.f32 %q, V, %c; vote.sync.any.pred %q, %q, -1; mov.f32 R, %c;",
+        "mov.b32 %j, V; add.cc.u32 %j, %j, 7; mov.f32 R, %c;",
+        "cvt.rzi.u32.f32 %j, V; mul.wide.u32 %l, %j, 4; add.u64 %l, %l, %x; ld.global.f32 %other, [%l]; mov.f32 R, V;",
+        "setp.gt.f32 %q, V, %c; @%q mov.f32 %other, %c; mov.f32 R, V;",
+    ),
+    "turns": ("mov.f32 R, %c;", "mov.f32 R, V;"),
     "later": ("max.f32 R, V, %c;", "mul.rn.f32 R, V, %c;", "ex2.approx.f32 R, V;", "cvt.rni.f32.f32 R, V;"),
 }
+#: What lanes do together, with results in %other and %j. On some architectures it parts the sums of a product.
+_TOGETHER = (
+    "shfl.sync.idx.b32 %other, %a, 0, 31, -1;",
+    "shfl.sync.bfly.b32 %other, %c, 1, 31, %n;",
+    "vote.sync.any.pred %q, %p1, -1;",
+    "vote.sync.ballot.b32 %j, %p2, -1;",
+    "match.any.sync.b32 %j, %t, -1;",
+    "redux.sync.add.u32 %j, %t, -1;",
+    "bar.warp.sync -1;",
+    "barrier.sync 0;",
+    "bar.sync 0;",
+    "activemask.b32 %j;",
+)
 #: 1, -1, 0, -0, the infinities and a NaN: neutral to some operations.
 _NEUTRAL = ("0f3F800000", "0fBF800000", "0f00000000", "0f80000000", "0f7F800000", "0fFF800000", "0f7FFFFFFF")
 
@@ -215,15 +237,23 @@ class _Writer:
             "predicate": f"setp.eq.u32 %q, {self.rng.choice([1, 2])}, 1;",
             "comparison": f"setp.{comparison}.f32 %q, V, {other};",
             "branch": f"mov.f32 R, %c; setp.gt.f32 %q, V, %c; @%q bra $I{self.labels + 1};",
+            "turns": f"max.f32 %other, V, %c; $I{self.labels + 1}: add.rn.f32 %other, %other, %b; "
+            f"setp.lt.f32 %q, %other, %c; @%q bra $I{self.labels + 1};",
         }
         after = {"integer": "mov.b32 R, %j;", "branch": f"$I{self.labels + 1}:"}
-        self.labels += kind == "branch"
+        self.labels += kind in ("branch", "turns")
         words = {"V": value, "W": copy or value, "R": result, "K": constant, "S": str(self.rng.choice(_SLOTS))}
         for line in (before.get(kind, ""), text, after.get(kind, "")):
             self.lines.append(re.sub(r"(?<![%$\w])[VWRKS](?!\w)", lambda found: words[found.group()], line))
         self.values.append(result)
         if self.rng.random() < 0.3:
             self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {result};")
+
+    def _together(self, depth: int) -> None:
+        self.lines += ["mov.u32 %j, 0;", "mov.f32 %other, %b;", self.rng.choice(_TOGETHER)]
+        if self.rng.random() < 0.5:
+            self.lines.append(f"st.global.u32 [%o+{self.rng.choice(_SLOTS)}], %j;")
+            self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], %other;")
 
     def _pair(self, depth: int) -> None:
         if self.rng.random() < 0.3:
@@ -289,6 +319,8 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
         writer.depend_on_one_predicate()
     if rng.random() < 0.3:
         writer.fold()
+    if rng.random() < 0.3:
+        writer.weights["together"] = 3
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)

@@ -150,6 +150,32 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
         "rounded",
         0,
     ),
+    "compared for the end": (MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k exit; ", "open", 1),
+    "compared for an end before a store": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k exit; st.global.TYPE [%o+16], %d; ",
+        "rounded",
+        0,
+    ),
+    "compared in an empty loop": (
+        MUL + ADD + S + "max.TYPE %t, %p, %d; L: add.rn.TYPE %t, %t, %d; setp.lt.TYPE %k, %t, %c; @%k bra L; ",
+        "open",
+        1,
+    ),
+    "a shuffle before the sum": (
+        MUL + "shfl.sync.idx.b32 %j, %n, 0, 31, -1; " + ADD + S + "st.global.u32 [%o+16], %j; ",
+        "open",
+        1,
+    ),
+    "a shuffle between the sums": (
+        MUL + ADD + S + "shfl.sync.idx.b32 %j, %n, 0, 31, -1; st.global.u32 [%o+16], %j; " + ADD_T + T,
+        "open",
+        0,
+    ),
+    "a vote for nothing": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; vote.sync.any.pred %l, %k, -1; ",
+        "open",
+        1,
+    ),
     "compared with a number": (
         MUL + ADD + S + "setp.gt.TYPE %k, %p, ONE; selp.TYPE %t, %c, %d, %k; " + T,
         "rounded",
@@ -171,6 +197,7 @@ FOLDED = {
     "an integer sum": "mov.b32 %i, %q; add.s32 %i, %i, 0; mov.b32 %t, %i; ",
     "two negations": "mov.b32 %i, %q; neg.s32 %i, %i; neg.s32 %i, %i; mov.b32 %t, %i; ",
     "a branch around nothing": "mov.f32 %t, %q; setp.gt.f32 %k, %q, %d; @%k bra E; add.f32 %d, %c, %d; E: ",
+    "a carry for nothing": "mov.f32 %t, %q; mov.b32 %i, %q; add.cc.u32 %i, %i, 7; ",
     "no bits": "mov.f32 %t, %q; max.f32 %d, %q, %c; mov.b32 %i, %d; and.b32 %i, %i, 0; st.global.u32 [%o+12], %i; ",
 }
 
