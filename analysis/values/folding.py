@@ -24,10 +24,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...ptx import TYPES, Effect, Form, Imm, Instr, Mem, Not, Operand, Reg, ScalarType, Special, Sym
-from ...ptx.operations import BRANCHES, COPIES, Operation
+from ...ptx.operations import ADDRESS_CONVERSIONS, BRANCHES, COPIES, Operation
 from ...ptx.types import is_integer_literal, literal_bits, literal_value
 
 if TYPE_CHECKING:
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 #: Effects for which ptxas keeps an instruction without a reader.
 _KEPT = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC | Effect.REGISTERS_LATER | Effect.GRID
+#: Operations whose results depend on each operand; those of integers that do unless two operands are equal; and those
+#: of integers that do unless an operand is 0.
+_KEEPING = COPIES | ADDRESS_CONVERSIONS | {Operation.SUM, Operation.NEGATION, Operation.NOT, Operation.CONVERSION}
+_DIFFERENCES = frozenset([Operation.DIFFERENCE, Operation.XOR])
+_PRODUCTS = frozenset([Operation.PRODUCT, Operation.WIDE_PRODUCT, Operation.PRODUCT_SUM, Operation.WIDE_PRODUCT_SUM])
 _CARRY = Effect.CARRY_IN | Effect.CARRY_OUT
 #: They only decide what follows. ptxas removes them where this is the same on both ways.
 _WAYS = BRANCHES | {Operation.RETURN, Operation.EXIT}
@@ -128,19 +133,31 @@ class Folding:
         if _is_arithmetic(form):
             return any(_is_special(number, form.type, frozenset([0.0, 1.0])) for number in constants)
         if form.operation is Operation.CONVERSION:
-            return _widens(form)
+            return False
         if len(set(others)) < len(others):
             return True
         if form.operation is Operation.SELECTION:
             return is_constant_number(self._number(instr, instr.operands[-1]))
         return any(_is_special(number, form.type, frozenset()) for number in constants)
 
+    def _may_ignore(self, instr: Instr) -> bool:
+        """Whether the results may be the same for all values of some operand."""
+        form = instr.form
+        sources = [self._number(instr, each) for each in instr.operands[form.dst_count :]]
+        if form.operation in _KEEPING:
+            return False
+        if form.operation in _DIFFERENCES and not _is_float(form):
+            return len(set(sources)) < len(sources)
+        if form.operation in _PRODUCTS and not _is_float(form):
+            return any(is_constant_number(each) and (not _is_literal(each) or each[1] == 0) for each in sources)
+        return self.may_fold(instr)
+
     def is_constant(self, instr: Instr, operand: Operand) -> bool:
         """Whether ptxas may know the value of ``operand``, but a literal in its place has not shown it."""
         number = self._number(instr, operand)
         return is_constant_number(number) and not _is_literal(number)
 
-    def _number(self, instr: Instr, operand: Operand) -> object:
+    def _number(self, instr: Instr, operand: Operand) -> Any:
         if isinstance(operand, Not):
             operand = operand.operand
         if isinstance(operand, Reg):
@@ -157,7 +174,7 @@ class Folding:
         seen: set[int] = set()
         while work:
             instr = work.pop()
-            if not _has_effect(instr) and (instr.guard is not None or self.may_fold(instr)):
+            if not _has_effect(instr) and (instr.guard is not None or self._may_ignore(instr)):
                 continue
             values = [ssa.read(instr, reg) for reg in instr.uses()]
             while values:
@@ -230,17 +247,12 @@ def _has_effect(instr: Instr) -> bool:
 
 def _is_float(form: Form) -> bool:
     if form.operation is Operation.CONVERSION:
-        return all(TYPES[form.mods[each]].is_float for each in ("dtype", "atype") if form.mods.get(each) in TYPES)
+        return any(TYPES[form.mods[each]].is_float for each in ("dtype", "atype") if form.mods.get(each) in TYPES)
     return form.type is not None and form.type.is_float
 
 
 def _is_arithmetic(form: Form) -> bool:
     return form.op.contraction in ("product", "sum") or form.op.base in ("fma", "mad", "div")
-
-
-def _widens(form: Form) -> bool:
-    result, source = TYPES.get(form.mods.get("dtype", "")), TYPES.get(form.mods.get("atype", ""))
-    return result is None or source is None or result.bits > source.bits
 
 
 def _is_literal(number: object) -> bool:
