@@ -142,7 +142,7 @@ class Op:
     #: or ``through`` if ptxas may see a product through it.
     contraction: str = ""
     #: Whether ptxas makes a block of its own of it, so that products and sums before and after it are not contracted:
-    #: ``always``, ``64 bits`` if its type has 64 bits, or empty (`analysis/values/contraction.py`).
+    #: ``always``, ``64 bits`` if its type has 64 bits, ``unless aligned``, or empty (`analysis/values/contraction.py`).
     splits: str = ""
 
     @cached_property

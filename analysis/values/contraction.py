@@ -21,10 +21,11 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
 
 1. A product is contracted with all sums that read it, or with none. Several sums get one FMA each.
 2. One reader that is no contractible sum keeps the product rounded for all readers: a store, a comparison, another
-   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes as dead does not
-   count. A reader with a guard, or in another block, usually counts. But where a branch on the same predicate followed
-   the guarded store, ptxas stored one product and contracted another one, even if a further instruction in the block of
-   the product read it. So such a reader makes the product open.
+   product, ``abs``, a sum with ``.rn``, a sum with another ``.ftz``. A reader that ptxas removes or folds does not
+   count (`folding.py`): behind ``mul p, -1`` or ``max p, p``, sums are contracted with ``p``; a comparison for a
+   branch around nothing is removed. A reader with a guard, or in another block, usually counts. But where a branch on
+   the same predicate followed the guarded store, ptxas stored one product and contracted another one, even if a
+   further instruction in the block of the product read it. So such a reader makes the product open.
 3. A sum in another block than its product keeps the product rounded. Blocks are those that ptxas has after it removed
    branches: after unrolling, a φ is gone, a guarded store in a loop may be gone from most copies of the body, and the
    products of these copies are contracted. A guarded instruction that touches memory, waits or ends the thread is a
@@ -51,6 +52,10 @@ to behave like f16x2. `tests/unit/test_contraction.py` repeats the measurement f
     or loaded again from the same address. Without readers in other blocks than their products this did not happen.
 11. ``.f32x2`` is contracted even where product or sum has ``.rn``: only its readers keep such a product rounded.
 
+12. On sm_75 to sm_89, ``shfl``, ``vote``, ``match``, ``redux``, ``bar.warp.sync`` and ``barrier`` without ``.aligned``
+    are blocks of their own to some degree: a product before them is contracted with the only sum behind them, but not
+    with two sums behind them or on both sides. On sm_90 and sm_100 it is contracted.
+
 Requires: the SSA view and loops of the current version. Guarantees: if the kind is *rounded* or
 *contracted*, ptxas does that for every execution of the product. Refuses nothing. A kernel without products or without
 sums takes one scan.
@@ -64,10 +69,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...ptx import TYPES, Form, Imm, Instr, Kernel, Mem, Operand, Reg, ScalarType, Special, Sym
+from ...ptx import TYPES, Form, Instr, Kernel, Reg
 from ...ptx.operations import COPIES, Operation
-from ...ptx.types import is_integer_literal, literal_bits, literal_value
 from ..effects import is_call_parameter, may_remove, memory_space
+from .folding import Folding, literal_number, operand_numbers
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -192,6 +197,8 @@ class _Classes:
         self.results = {param.name for param in kernel.results or ()}
         self.has_local = _has_local(facts)
         self.live = self._live()
+        self.numbers = operand_numbers(self.block_of, self.ssa)
+        self.folding = Folding(facts, self.numbers, lambda store: not self._is_promotable(store))
         self.products = [instr for instr in self.live if role(instr.form) == "product"]
         #: By value: the live instructions that read it, and the φs and may-definitions it goes into.
         self.reads: dict[int, list[Instr]] = {}
@@ -243,7 +250,8 @@ class _Classes:
         for reach in reached.values():
             reach.escapes |= reach.is_in_local and bool(incoming)
         kinds = {instr: _kind(instr, reach) for instr, reach in reached.items()}
-        equal = [group for group in _equal_products(reached, self.block_of, self.ssa) if len(group) > 1]
+        kinds.update((instr, "open") for instr, reach in reached.items() if reach.sums and self._may_fold(instr))
+        equal = [group for group in _equal_products(reached, self.numbers, self.ssa) if len(group) > 1]
         for group in equal:
             is_spread = len({self.block_of[instr] for instr in group}) > 1
             if is_spread and not all(is_here for instr in group for _, is_here, _ in reached[instr].readers):
@@ -270,6 +278,11 @@ class _Classes:
         fixed |= {each for instr in list(fixed) for each in found[instr].sums} | incoming
         is_fragile = bool(incoming) or "open" in kinds.values()
         return Contraction(found, sources, self.live, frozenset(fixed), is_fragile=is_fragile)
+
+    def _may_fold(self, product: Instr) -> bool:
+        """Whether ptxas may fold the product, or a factor to a constant that PTX does not show."""
+        factors = product.operands[1:]
+        return self.folding.may_fold(product) or any(self.folding.is_constant(product, each) for each in factors)
 
     def _spaces(self, reached: Iterable[_Reach]) -> set[str]:
         """The state spaces through which a product may pass without being rounded: ``local`` if this kernel stores one
@@ -315,6 +328,9 @@ class _Classes:
                 if role(reader.form) == "through":
                     keeps = is_here and _is_transparent(reader)
                     after += [(ssa.defined(reader, reg), keeps) for reg in reader.defs()]
+                elif self.folding.may_fold(reader):
+                    after += [(ssa.defined(reader, reg), False) for reg in reader.defs()]
+                    self._read_and_fold(start, reader, found)
                 else:
                     self._read(start, reader, found, is_direct=is_direct, is_here=is_here)
             for each in after:
@@ -324,8 +340,7 @@ class _Classes:
         return found
 
     def _read(self, start: Instr, reader: Instr, found: _Reach, *, is_direct: bool, is_here: bool) -> None:
-        depth = self.facts.loops.depth
-        found.readers.add((reader, is_here, depth[self.block_of[reader]] - depth[self.block_of[start]]))
+        found.readers.add((reader, is_here, self._depth_between(start, reader)))
         form = reader.form
         if role(form) == "sum" and len({operand.text for operand in reader.operands[1:3]}) == 2:
             found.sums[reader] = is_here and _agrees(start.form, form)
@@ -335,8 +350,20 @@ class _Classes:
         else:
             found.others.add(reader)
             is_certain = self._is_certain(start, reader)
-            found.is_rounded |= is_direct and is_certain
+            found.is_rounded |= is_direct and is_certain and reader in self.folding.needed
             found.is_doubtful |= not is_certain
+
+    def _read_and_fold(self, start: Instr, reader: Instr, found: _Reach) -> None:
+        """``reader`` may be folded: then its readers read the product, or it is no reader."""
+        found.readers.add((reader, False, self._depth_between(start, reader)))
+        if role(reader.form) == "sum":
+            found.sums[reader] = False
+        else:
+            found.others.add(reader)
+
+    def _depth_between(self, start: Instr, reader: Instr) -> int:
+        depth = self.facts.loops.depth
+        return depth[self.block_of[reader]] - depth[self.block_of[start]]
 
     def _is_certain(self, start: Instr, reader: Instr) -> bool:
         """Whether ptxas executes ``reader`` with every copy of ``start`` that it may make. It may copy a product into
@@ -352,12 +379,9 @@ def _kind(instr: Instr, reach: _Reach) -> str:
 
 
 def _equal_products(
-    products: Collection[Instr], block_of: Mapping[Instr, int], ssa: Ssa
+    products: Collection[Instr], number_of: Mapping[int, object], ssa: Ssa
 ) -> Iterable[Collection[Instr]]:
     """Groups of products that may have equal operands, in either order."""
-    if len(products) < 2:
-        return
-    number_of = _operand_numbers(block_of, ssa)
     groups: dict[object, list[Instr]] = {}
     for instr in products:
         groups.setdefault((instr.form.text, frozenset(_factors(instr, ssa, number_of))), []).append(instr)
@@ -370,49 +394,7 @@ def _factors(product: Instr, ssa: Ssa, number_of: Mapping[int, object]) -> Itera
             value = ssa.read(product, operand)
             yield number_of.get(value, value)
         else:
-            yield _literal(operand, product.form.type)
-
-
-def _literal(operand: Operand, scalar: ScalarType | None) -> object:
-    """What is equal for all spellings of a literal, in an instruction or in a register."""
-    if not isinstance(operand, Imm) or scalar is None:
-        return operand.text
-    if is_integer_literal(operand.text) and not scalar.is_float:
-        return "literal", int(literal_value(operand.text)) % (1 << scalar.bits)
-    try:
-        return "literal", literal_bits(operand.text, scalar)
-    except ValueError:
-        return operand.text
-
-
-def _operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
-    """By value: a number. Values have one number where ptxas may find that they are equal: the same instruction
-    computes them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A
-    value that is not a key is its own number."""
-    number_of: dict[int, object] = {}
-    first_of: dict[object, object] = {}
-    for instr in instrs:
-        read = [ssa.read(instr, reg) for reg in instr.uses()]
-        numbers = [number_of.get(value, value) for value in read]
-        key = (instr.form.text, *numbers, *map(_constant, instr.operands[instr.form.dst_count :]))
-        is_copy = instr.form.operation in COPIES and all(type(operand) is Reg for operand in instr.operands)
-        is_literal = instr.form.operation is Operation.COPY and type(instr.operands[-1]) is Imm
-        for place, reg in enumerate(instr.defs()):
-            value = ssa.defined(instr, reg)
-            if value in ssa.old:
-                continue
-            if is_literal:
-                number_of[value] = _literal(instr.operands[-1], instr.form.type)
-            else:
-                number_of[value] = numbers[0] if is_copy else first_of.setdefault((*key, place), value)
-    return number_of
-
-
-def _constant(operand: Operand) -> object:
-    """The part of an operand that is no register."""
-    if isinstance(operand, Mem):
-        return _constant(operand.base), operand.offset
-    return operand.text if isinstance(operand, (Imm, Special, Sym)) else None
+            yield literal_number(operand, product.form.type)
 
 
 _TRANSPARENT = COPIES | {Operation.FLOAT_NEGATION}
@@ -439,6 +421,8 @@ def _is_block_of_its_own(instr: Instr) -> bool:
         return False
     if (instr.guard is not None and form.effects) or form.is_opaque or form.op.splits == "always":
         return True
+    if form.op.splits == "unless aligned":
+        return "aligned" not in form.flags
     return form.op.splits == "64 bits" and form.type is not None and form.type.bits == 64
 
 

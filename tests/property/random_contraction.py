@@ -5,7 +5,9 @@ other operand is rounded, as ``FFMA`` if ptxas contracts it. Some products have 
 added in pairs: one is ``FMUL`` with its factor, the other one ``FFMA``. A pass must not change this, even if both
 have the same constant and their other factors are two loads of one address. Some kernels compute one product several
 times in nested loops and do little else. In some kernels most instructions and branches depend on one predicate:
-guards, the branches around them, and ``selp``.
+guards, the branches around them, and ``selp``. In some kernels, instructions that ptxas may fold or remove read
+products: equal operands, neutral constants, constant predicates, branches around nothing. Some kernels have shuffles,
+votes and barriers between the others.
 """
 
 from __future__ import annotations
@@ -26,6 +28,80 @@ _RESULTS = 64
 #: Those with ``.rn`` are what the passes make of products and sums that must not be contracted.
 _PRODUCTS = ("mul.f32",) * 5 + ("mul.rn.f32",)
 _SUMS = ("add.f32", "sub.f32") * 4 + ("add.rn.f32",)
+#: By kind: what ptxas may fold, of the value V to the result R. K is a constant, W the value V or a copy, S a slot.
+_FOLDED = {
+    "float": (
+        "mul.f32 R, V, K;",
+        "mul.f32 R, K, V;",
+        "mul.rn.f32 R, V, K;",
+        "div.approx.f32 R, V, K;",
+        "add.f32 R, V, K;",
+        "sub.f32 R, V, K;",
+        "add.rn.f32 R, V, K;",
+        "max.f32 R, V, K;",
+        "min.f32 R, K, V;",
+        "fma.rn.f32 R, V, K, %c;",
+        "fma.rn.f32 R, %a, K, V;",
+    ),
+    "equal": (
+        "max.f32 R, V, W;",
+        "min.f32 R, V, W;",
+        "selp.f32 R, V, W, %p1;",
+        "setp.equ.f32 %q, V, W; selp.f32 R, V, %a, %q;",
+        "setp.gt.f32 %q, V, %c; selp.f32 R, %b, %b, %q;",
+    ),
+    "integer": (
+        "add.s32 %j, %j, 0;",
+        "and.b32 %j, %j, -1;",
+        "and.b32 %j, %j, 0;",
+        "mul.lo.s32 %j, %j, 1;",
+        "neg.s32 %j, %j; neg.s32 %j, %j;",
+        "xor.b32 %j, %j, %j;",
+        "max.s32 %j, %j, %j;",
+        "add.s32 %j, %j, 5; sub.s32 %j, %j, 5;",
+        "xor.b32 %j, %j, 0x80000000;",
+        "cvt.u64.u32 %l, %j; cvt.u32.u64 %j, %l;",
+        "prmt.b32 %j, %j, 0, 0x3210;",
+        "abs.s32 %j, %j;",
+    ),
+    "predicate": (
+        "selp.f32 R, V, %c, %q;",
+        "selp.f32 R, %c, V, %q;",
+        "mov.f32 R, %c; @%q st.global.f32 [%o+S], V;",
+        "mov.f32 R, %b; @%q mov.f32 R, V;",
+    ),
+    "comparison": (
+        "selp.f32 R, %b, %c, %q;",
+        "mov.f32 R, %c; @%q st.global.f32 [%o+S], %c;",
+        "mov.f32 R, %b; @%q mov.f32 R, %c;",
+        "mov.f32 R, %c; @%q mov.f32 R, %c;",
+    ),
+    "branch": ("", "mov.f32 R, %c;", "add.f32 %other, V, %c;", "st.global.f32 [%o+S], %c;", "add.rn.f32 R, V, %c;"),
+    "nothing": (
+        "shfl.sync.idx.b32 %other, V, 0, 31, -1; mov.f32 R, %c;",
+        "setp.gt.f32 %q, V, %c; vote.sync.any.pred %q, %q, -1; mov.f32 R, %c;",
+        "mov.b32 %j, V; add.cc.u32 %j, %j, 7; mov.f32 R, %c;",
+        "cvt.rzi.u32.f32 %j, V; mul.wide.u32 %l, %j, 4; add.u64 %l, %l, %x; ld.global.f32 %other, [%l]; mov.f32 R, V;",
+        "setp.gt.f32 %q, V, %c; @%q mov.f32 %other, %c; mov.f32 R, V;",
+    ),
+    "turns": ("mov.f32 R, %c;", "mov.f32 R, V;"),
+    "later": ("max.f32 R, V, %c;", "mul.rn.f32 R, V, %c;", "ex2.approx.f32 R, V;", "cvt.rni.f32.f32 R, V;"),
+}
+#: What lanes do together, with results in %other and %j. On some architectures it parts the sums of a product.
+_TOGETHER = (
+    "shfl.sync.idx.b32 %other, %a, 0, 31, -1;",
+    "shfl.sync.bfly.b32 %other, %c, 1, 31, %n;",
+    "vote.sync.any.pred %q, %p1, -1;",
+    "vote.sync.ballot.b32 %j, %p2, -1;",
+    "match.any.sync.b32 %j, %t, -1;",
+    "redux.sync.add.u32 %j, %t, -1;",
+    "bar.warp.sync -1;",
+    "barrier.sync 0;",
+    "bar.sync 0;",
+    "activemask.b32 %j;",
+)
+#: 1, -1, 0, -0, the infinities and a NaN: neutral to some operations.
+_NEUTRAL = ("0f3F800000", "0fBF800000", "0f00000000", "0f80000000", "0f7F800000", "0fFF800000", "0f7FFFFFFF")
 
 
 def _literal(number: int) -> str:
@@ -61,6 +137,10 @@ class _Writer:
         self.predicates = ["%p1", "!%p1", "%p1"]
         self.rounded = self.rng.choice([0, 0.3, 0.7, 1])
         self.weights |= {"move": 4, "store": 5, "select": 3}
+
+    def fold(self) -> None:
+        """From now on, many values are read by instructions that ptxas may fold or remove."""
+        self.weights["fold"] = self.rng.choice([4, 10])
 
     def guard(self, kind: str) -> str:
         return f"@{self.predicate()} " if self.rng.random() < self.guarded.get(kind, 0) else ""
@@ -140,6 +220,41 @@ class _Writer:
         one, other = self.rng.choice(self.values[-4:]), self.rng.choice([*self.inputs, *self.values[-4:]])
         self._define(f"selp.f32 {{}}, {one}, {other}, {self.rng.choice(['%p1', '%p1', '%p2'])};")
 
+    def _fold(self, depth: int) -> None:
+        kind, value, copy, result = self.rng.choice(tuple(_FOLDED)), self.rng.choice(self.values[-4:]), "", self.new()
+        constant, text = self.rng.choice(_NEUTRAL), self.rng.choice(_FOLDED[kind])
+        if self.rng.random() < 0.3:  # the constant in a register, some times as the result of a sum
+            self.lines.append(f"mov.f32 %other, {constant};")
+            if self.rng.random() < 0.5:
+                self.lines.append("sub.f32 %other, %other, 0f40000000; add.f32 %other, %other, 0f40000000;")
+            constant = "%other"
+        if kind == "equal" and self.rng.random() < 0.5:
+            copy = self.new()
+            self.lines.append(f"mov.f32 {copy}, {value};")
+        comparison, other = self.rng.choice(["gt", "equ", "ltu"]), self.rng.choice(["V", "K", "%c"])
+        before = {
+            "integer": "mov.b32 %j, V;",
+            "predicate": f"setp.eq.u32 %q, {self.rng.choice([1, 2])}, 1;",
+            "comparison": f"setp.{comparison}.f32 %q, V, {other};",
+            "branch": f"mov.f32 R, %c; setp.gt.f32 %q, V, %c; @%q bra $I{self.labels + 1};",
+            "turns": f"max.f32 %other, V, %c; $I{self.labels + 1}: add.rn.f32 %other, %other, %b; "
+            f"setp.lt.f32 %q, %other, %c; @%q bra $I{self.labels + 1};",
+        }
+        after = {"integer": "mov.b32 R, %j;", "branch": f"$I{self.labels + 1}:"}
+        self.labels += kind in ("branch", "turns")
+        words = {"V": value, "W": copy or value, "R": result, "K": constant, "S": str(self.rng.choice(_SLOTS))}
+        for line in (before.get(kind, ""), text, after.get(kind, "")):
+            self.lines.append(re.sub(r"(?<![%$\w])[VWRKS](?!\w)", lambda found: words[found.group()], line))
+        self.values.append(result)
+        if self.rng.random() < 0.3:
+            self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], {result};")
+
+    def _together(self, depth: int) -> None:
+        self.lines += ["mov.u32 %j, 0;", "mov.f32 %other, %b;", self.rng.choice(_TOGETHER)]
+        if self.rng.random() < 0.5:
+            self.lines.append(f"st.global.u32 [%o+{self.rng.choice(_SLOTS)}], %j;")
+            self.lines.append(f"st.global.f32 [%o+{self.rng.choice(_SLOTS)}], %other;")
+
     def _pair(self, depth: int) -> None:
         if self.rng.random() < 0.3:
             # Two loads of one address. If a pass merges them, the products are equal, and ptxas computes one.
@@ -202,14 +317,18 @@ def contraction_kernel(seed: int, name: str, first: int) -> str:
         writer.compute_one_product_again()
     elif rng.random() < 0.5:
         writer.depend_on_one_predicate()
+    if rng.random() < 0.3:
+        writer.fold()
+    if rng.random() < 0.3:
+        writer.weights["together"] = 3
     for _ in range(rng.randrange(6, 30)):
         writer.statement(2)
     body = "\n\t".join(writer.lines)
     text = f""".visible .entry {name}(.param .u64 A, .param .u64 O, .param .u32 N)
 {{
 	.reg .f32 %a, %b, %c, %other, %f<{writer.registers + 1}>;
-	.reg .u64 %x, %o;
-	.reg .u32 %n, %t, %i<{writer.labels + 1}>;
+	.reg .u64 %x, %o, %l;
+	.reg .u32 %n, %t, %j, %i<{writer.labels + 1}>;
 	.reg .pred %q, %p<3>;
 	ld.param.u64 %x, [A];
 	ld.param.u64 %o, [O];

@@ -121,10 +121,90 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
     ),
     "computed again in a loop, stored before it": (MUL + ADD + S + P + NESTED, "rounded", None),
     "stored after the loop": (LOOP + MUL + ADD + S + AGAIN + P, "open", None),
+    "negated by a factor": (MUL + "mul.TYPE %q, %p, NEGATIVE; add.TYPE %s, %q, %c; " + S, "open", 1),
+    "multiplied by 1, which rounds": (MUL + "mul.rn.TYPE %q, %p, ONE; add.TYPE %s, %q, %c; " + S, "open", None),
+    "a factor of 1 in a register": (
+        MUL + "mov.TYPE %d, ONE; mul.TYPE %q, %d, %p; add.TYPE %s, %q, %c; " + S,
+        "open",
+        1,
+    ),
+    "the maximum of equal values": (
+        MUL + "mov.TYPE %q, %p; max.TYPE %d, %p, %q; add.TYPE %s, %d, %c; " + S,
+        "open",
+        1,
+    ),
+    "a sum, and the maximum of equal values": (
+        MUL + ADD + S + "min.TYPE %q, %p, %p; add.TYPE %t, %q, %d; " + T,
+        "open",
+        2,
+    ),
+    "compared for nothing": (MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; selp.TYPE %t, %d, %d, %k; " + T, "open", 1),
+    "compared with itself": (MUL + ADD + S + "setp.equ.TYPE %k, %p, %p; selp.TYPE %t, %c, %d, %k; " + T, "open", 1),
+    "compared for a branch around nothing": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k bra E; add.TYPE %t, %c, %d; E: ",
+        "open",
+        1,
+    ),
+    "compared for a branch around a store": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k bra E; st.global.TYPE [%o+16], %d; E: ",
+        "rounded",
+        0,
+    ),
+    "compared for the end": (MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k exit; ", "open", 1),
+    "compared for an end before a store": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; @%k exit; st.global.TYPE [%o+16], %d; ",
+        "rounded",
+        0,
+    ),
+    "compared in an empty loop": (
+        MUL + ADD + S + "max.TYPE %t, %p, %d; L: add.rn.TYPE %t, %t, %d; setp.lt.TYPE %k, %t, %c; @%k bra L; ",
+        "open",
+        1,
+    ),
+    "a shuffle before the sum": (
+        MUL + "shfl.sync.idx.b32 %j, %n, 0, 31, -1; " + ADD + S + "st.global.u32 [%o+16], %j; ",
+        "open",
+        1,
+    ),
+    "a shuffle between the sums": (
+        MUL + ADD + S + "shfl.sync.idx.b32 %j, %n, 0, 31, -1; st.global.u32 [%o+16], %j; " + ADD_T + T,
+        "open",
+        0,
+    ),
+    "a vote for nothing": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, %d; vote.sync.any.pred %l, %k, -1; ",
+        "open",
+        1,
+    ),
+    "compared with a number": (
+        MUL + ADD + S + "setp.gt.TYPE %k, %p, ONE; selp.TYPE %t, %c, %d, %k; " + T,
+        "rounded",
+        0,
+    ),
+    "selected by a constant": (
+        MUL + ADD + S + "setp.eq.u32 %k, 1, 2; selp.TYPE %t, %p, %d, %k; " + T,
+        "open",
+        1,
+    ),
+    "stored under a constant": (MUL + ADD + S + "setp.eq.u32 %k, 1, 2; @%k bra E; bra F; E: " + P + "F: ", "open", 1),
+}
+LITERALS = {"f32": ("0f3F800000", "0fBF800000"), "f64": ("0d3FF0000000000000", "0dBFF0000000000000")}
+#: Results of %q that are the product in %q, its negative or nothing of it, in ptxas. They end in %t.
+FOLDED = {
+    "a factor": "mul.f32 %t, %q, 0fBF800000; ",
+    "a computed factor": "mov.f32 %d, 0f40000000; sub.f32 %d, %d, 0f3F800000; mul.f32 %t, %q, %d; ",
+    "equal operands": "max.f32 %t, %q, %q; ",
+    "an integer sum": "mov.b32 %i, %q; add.s32 %i, %i, 0; mov.b32 %t, %i; ",
+    "two negations": "mov.b32 %i, %q; neg.s32 %i, %i; neg.s32 %i, %i; mov.b32 %t, %i; ",
+    "a branch around nothing": "mov.f32 %t, %q; setp.gt.f32 %k, %q, %d; @%k bra E; add.f32 %d, %c, %d; E: ",
+    "a carry for nothing": "mov.f32 %t, %q; mov.b32 %i, %q; add.cc.u32 %i, %i, 7; ",
+    "no bits": "mov.f32 %t, %q; max.f32 %d, %q, %c; mov.b32 %i, %d; and.b32 %i, %i, 0; st.global.u32 [%o+12], %i; ",
 }
 
 
 def module(body: str, type: str = "f32", arch: str = "sm_80", declarations: str = "") -> str:
+    one, negative = LITERALS.get(type, ("", ""))
+    body = body.replace("ONE", one).replace("NEGATIVE", negative)
     return HEAD.format(arch=arch, type=type, body=body.replace("TYPE", type), declarations=declarations)
 
 
@@ -233,6 +313,23 @@ def test_a_stored_product_does_not_become_equal_to_another_one(passes: str, stor
     text = module(loads + sums + S + f"st.global.f32 [%o+12], {stored}; ")
     assert counts_of(text)["k"].contracted == 1
     for reader in (None, Assembled(PtxasJudge())):
+        parsed = parse(text)
+        run_passes(parsed, passes, Remarks(parsed), float_code=reader)
+        assert counts_of(print_module(parsed))["k"].contracted == 1
+
+
+@pytest.mark.parametrize("name", FOLDED)
+def test_a_product_behind_a_folded_instruction_stays_contracted(name: str) -> None:
+    """ptxas contracts the second of two equal products with a sum behind an instruction that it folds. The first one is
+    stored. If they were merged, ptxas would round both."""
+    try:
+        for tool in ("ptxas", "nvdisasm"):
+            find_tool(tool)
+    except ToolMissing as missing:
+        pytest.skip(str(missing))
+    text = module(MUL + P + "mul.f32 %q, %a, %b; " + FOLDED[name] + "add.f32 %s, %t, %c; " + S)
+    assert counts_of(text)["k"].contracted == 1
+    for passes, reader in (("cse", None), ("O3", Assembled(PtxasJudge()))):
         parsed = parse(text)
         run_passes(parsed, passes, Remarks(parsed), float_code=reader)
         assert counts_of(print_module(parsed))["k"].contracted == 1
