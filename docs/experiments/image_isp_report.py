@@ -263,7 +263,7 @@ def _pixels(size: str) -> int:
 
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
-    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "edge", "overlap"),
+    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "edge", "overlap", "few_warps"),
     *("access", "narrow_access", "lone_pixel", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")

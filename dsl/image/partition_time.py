@@ -11,9 +11,10 @@ A kernel cannot be faster than the slowest of these:
   wait for those before them, and for memory.
 
 *issue* and *loads* are those of the multiprocessor with the most blocks, which matters if there are few. The times
-overlap, but not fully, so they are joined by a norm and not by a maximum. To this come the time of a launch and the
-last block: the latency of a warp, the time in which its instructions are fetched first, and both for a block at an edge
-as far as they are longer.
+overlap, but not fully, so they are joined by a norm and not by a maximum. The fewer warps a multiprocessor holds, the
+less they overlap: while all of them wait for one unit, the others are idle. So the power of the norm is smaller then.
+To this come the time of a launch and the last block: the latency of a warp, the time in which its instructions are
+fetched first, and both for a block at an edge as far as they are longer.
 
 The numbers are those of an NVIDIA H200. docs/experiments/image-kernels.md says how they were measured and how often the
 estimate is right.
@@ -25,13 +26,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 
-from ...arch import H200_CLOCK
+from ...arch import ARCHITECTURES, H200_CLOCK
 from ...cost import SCHEDULERS
 from .fusion.machine import H200
 
 __all__ = ["H200_TIMES", "MULTIPROCESSORS", "Times", "Work", "seconds"]
 
 MULTIPROCESSORS = H200.multiprocessors
+#: The most warps that a multiprocessor holds.
+MOST_WARPS = ARCHITECTURES[90].warps
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,32 +56,34 @@ class Times:
     that of the waits, since most loads are hits. ``fetch``: cycles for an instruction that a warp executes first, from
     ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer.
     ``edge``: the share of the longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of
-    the norm that joins times that overlap.
+    the norm that joins times that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its
+    warps that is held by which that power is smaller.
     """
 
     clock: float = H200_CLOCK
-    kernel: float = 9.353e-07
+    kernel: float = 8.845e-07
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
-        default_factory=lambda: {"wide": 4.12, "integer": 1.11, "fp32": 1.35, "conversion": 2.0}
+        default_factory=lambda: {"wide": 3.97, "integer": 1.15, "fp32": 1.39, "conversion": 2.0}
     )
     special: float = 8.0
-    other_slots: float = 0.8308
-    access: float = 1.347
-    narrow_access: float = 1.503
+    other_slots: float = 0.5437
+    access: float = 1.311
+    narrow_access: float = 1.367
     copy: float = 4.0e12
-    cache: float = 4.581e12
-    lone_pixel: float = 3.845e-12
+    cache: float = 5.473e12
+    lone_pixel: float = 4.409e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.755
-    waiting: float = 0.1829
-    fetch: float = 15.68
-    fetched: float = 1185.0
-    regions: float = 9.29e-08
-    edge: float = 1.463
-    overlap: float = 6.441
+    latency: float = 1.426
+    waiting: float = 0.1318
+    fetch: float = 6.811
+    fetched: float = 1108.0
+    regions: float = 9.187e-08
+    edge: float = 1.347
+    overlap: float = 5.572
+    few_warps: float = 0.6739
 
 
 H200_TIMES = Times()
@@ -140,7 +145,9 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
     if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS:
         last += times.regions
-    return times.kernel + last + _norm(times.overlap, work.blocks * times.block, issue, special, loads, memory, before)
+    held = min(work.resident, ceil(work.blocks / MULTIPROCESSORS)) * work.warps
+    power = max(1.0, times.overlap * min(1.0, held / MOST_WARPS) ** times.few_warps)
+    return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, memory, before)
 
 
 def _norm(power: float, *values: float) -> float:

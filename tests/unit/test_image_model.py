@@ -14,7 +14,7 @@ from ptxmotion.dsl.image.instruction_table import instruction_table
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowering import naive_node
 from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk, unchecked
-from ptxmotion.dsl.image.partition_time import H200_TIMES
+from ptxmotion.dsl.image.partition_time import H200_TIMES, seconds
 from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import find
@@ -234,6 +234,29 @@ def test_few_blocks_take_as_long_as_a_warp() -> None:
         for each, count in ((naive, 264), (late, 66))
     ]
     assert estimated(2560, *many).best is many[1]
+
+
+def test_times_overlap_less_if_a_multiprocessor_holds_few_warps() -> None:
+    always = replace(H200_TIMES, few_warps=0)
+    naive = kernel("naive", 400, 16384)
+    # Instructions and loads take about as long.
+    work = replace(estimated(2048, naive).work(naive), kinds={"fp32": 400.0, "load_global": 100.0})
+    # 8 blocks of 8 warps fill a multiprocessor, so the power of the norm is the whole one.
+    assert work.resident * work.warps == 64 and seconds(work) == seconds(work, always)
+    fewer = [replace(work, resident=resident) for resident in (4, 2, 1)]
+    longer = [seconds(each) / seconds(each, always) for each in fewer]
+    assert 1.01 < longer[0] < longer[1] < longer[2]
+    # So does a launch that has few blocks, however many would fit.
+    few = replace(work, blocks=264)
+    assert seconds(few) == seconds(replace(few, resident=2)) > seconds(few, always)
+
+
+def test_fewer_warps_can_cost_more_than_fewer_instructions_save() -> None:
+    # Four pixels of a thread save a tenth of the instructions, and need so many registers that 24 of 64 warps fit.
+    naive, rows = kernel("naive", 330, 16384), kernel("isp_rows", 1190, 4096, rows=4)
+    few = replace(rows, code=replace(rows.code, warps=24, cycles=4000))
+    assert estimated(2048, naive, replace(rows, code=replace(rows.code, cycles=4000))).best.lowering == "isp_rows"
+    assert estimated(2048, naive, few).best.lowering == "naive"
 
 
 def test_code_that_is_fetched_first_takes_time_in_small_images() -> None:
