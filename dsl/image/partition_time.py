@@ -61,29 +61,29 @@ class Times:
     """
 
     clock: float = H200_CLOCK
-    kernel: float = 8.845e-07
+    kernel: float = 8.818e-07
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
         default_factory=lambda: {"wide": 3.97, "integer": 1.15, "fp32": 1.39, "conversion": 2.0}
     )
     special: float = 8.0
-    other_slots: float = 0.5437
-    access: float = 1.311
+    other_slots: float = 0.5416
+    access: float = 1.314
     narrow_access: float = 1.367
     copy: float = 4.0e12
-    cache: float = 5.473e12
-    lone_pixel: float = 4.409e-12
+    cache: float = 5.474e12
+    lone_pixel: float = 4.225e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.426
-    waiting: float = 0.1318
-    fetch: float = 6.811
-    fetched: float = 1108.0
-    regions: float = 9.187e-08
-    edge: float = 1.347
-    overlap: float = 5.572
-    few_warps: float = 0.6739
+    latency: float = 1.425
+    waiting: float = 0.13
+    fetch: float = 6.774
+    fetched: float = 1100.0
+    regions: float = 9.169e-08
+    edge: float = 1.336
+    overlap: float = 5.46
+    few_warps: float = 0.6666
 
 
 H200_TIMES = Times()
