@@ -7,7 +7,8 @@ Images are clamped at their edges. A peer is the shortest program that computes 
 library: correlations, median filters, convolutions of padded images, and elementwise functions, which CuPy fuses.
 Neither library has a bilateral filter. CuPy's is its `generic_filter` with a CUDA function, and PyTorch's adds shifted
 images. A time is that of a CUDA graph with several runs, divided by their number. Where a library cannot be captured
-into a graph, it is that of several calls between two events, and the line says so. `run` prints microseconds, and the
+into a graph, it is that of several calls between two events, and the line says so. Before each time the same is run
+once more, so that all find their own images in the cache, as far as they fit. `run` prints microseconds, and the
 time of a library over that of the lowering `isp+m` and over that of the faster one of `isp+m` and `fused`.
 """
 
@@ -511,6 +512,7 @@ def _timed(ours: Ours, libraries: dict[str, Any], run: Any) -> None:
     for number in range(ROUNDS + 1):
         for word in order.sample(sorted(arms), len(arms)):
             library, several, count = arms[word]
+            library.seconds(several)
             seconds = library.seconds(several)
             if number:
                 times[word].append(seconds / count)
