@@ -103,11 +103,12 @@ def estimates_of(path: Path, only: str) -> dict[Key, Estimate]:
         key = tuple(place.split(";"))
         if re.search(only, key[0]):
             node = _nodes(*key[:3])[key[4]]
-            found[key] = Estimate(node, tuple(_kernel(word, each) for word, each in kernels.items()))
+            across = int(key[3].split("x")[0])
+            found[key] = Estimate(node, tuple(_kernel(word, each, across) for word, each in kernels.items()))
     return found
 
 
-def _kernel(word: str, each: Mapping[str, Any]) -> KernelFigures:
+def _kernel(word: str, each: Mapping[str, Any], across: int) -> KernelFigures:
     regions = tuple(RegionFigures(name, blocks, {"all": count}) for name, blocks, count in each["regions"])
     code = Figures("", each["registers"], 0, each["held"], each["weight"], each["cycles"], exposed=each["exposed"])
     return KernelFigures(
@@ -121,6 +122,7 @@ def _kernel(word: str, each: Mapping[str, Any]) -> KernelFigures:
         each["rows"],
         each["size"],
         each["trips"],
+        across,
     )
 
 
@@ -292,8 +294,8 @@ def _pixels(size: str) -> int:
 
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
-    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "edge", "overlap", "few_warps"),
-    *("access", "narrow_access", "lone_pixel", "other_slots"),
+    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "tests", "edge", "overlap", "few_warps"),
+    *("access", "narrow_access", "further_row", "lone_pixel", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")
 #: The weight of the logarithm by which a number changes, beside the errors of all kernels.

@@ -4,7 +4,8 @@ A kernel cannot be faster than the slowest of these:
 
 - *start*: the GPU starts one block after the other, whatever the kernel does and however many threads a block has;
 - *issue*: the machine instructions, each with the issue slots of a scheduler that its class takes;
-- *loads*: the accesses to global memory that a multiprocessor handles, one after the other;
+- *loads*: the accesses to global memory that a multiprocessor handles, one after the other. An access takes longer if
+  the pixels of a warp are in several rows, because the block is narrower than a warp;
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
   so such kernels reach about half of the bandwidth of a copy;
 - *waves*: one block after the other in each place for a block. A block takes the latency of a warp: instructions that
@@ -45,7 +46,8 @@ class Times:
     else, and of the start of a block. ``slots``: issue slots of a scheduler for a machine instruction, by class
     (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``special``: cycles of the unit for functions such as
     square roots. ``access`` and ``narrow_access``: cycles of a multiprocessor for an access of a warp to global memory,
-    for pixels of at least 4 bytes and for narrower ones.
+    for pixels of at least 4 bytes and for narrower ones; each further row of a warp's pixels takes the share
+    ``further_row`` of this.
 
     ``copy``: bytes per second of a copy, and ``cache``: those of images in the cache. With one pixel for each thread, a
     pixel from memory takes at least ``lone_pixel`` seconds, and longer by the share ``tests_first`` if tests come
@@ -54,36 +56,39 @@ class Times:
 
     ``latency``: the share of the cycles of a warp by its schedule that it takes, without waits for loads; ``waiting``:
     that of the waits, since most loads are hits. ``fetch``: cycles for an instruction that a warp executes first, from
-    ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer.
+    ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer
+    if blocks wait for others, and ``tests`` if all of them run at once.
     ``edge``: the share of the longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of
     the norm that joins times that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its
     warps that is held by which that power is smaller.
     """
 
     clock: float = H200_CLOCK
-    kernel: float = 8.818e-07
+    kernel: float = 9.69e-07
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
-        default_factory=lambda: {"wide": 3.97, "integer": 1.15, "fp32": 1.39, "conversion": 2.0}
+        default_factory=lambda: {"wide": 3.96, "integer": 1.2, "fp32": 1.45, "conversion": 2.0}
     )
     special: float = 8.0
-    other_slots: float = 0.5416
-    access: float = 1.314
-    narrow_access: float = 1.367
+    other_slots: float = 0.5268
+    access: float = 1.334
+    narrow_access: float = 1.416
+    further_row: float = 0.6939
     copy: float = 4.0e12
-    cache: float = 5.474e12
-    lone_pixel: float = 4.225e-12
+    cache: float = 5.745e12
+    lone_pixel: float = 4.822e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.425
-    waiting: float = 0.13
-    fetch: float = 6.774
-    fetched: float = 1100.0
-    regions: float = 9.169e-08
-    edge: float = 1.336
-    overlap: float = 5.46
-    few_warps: float = 0.6666
+    latency: float = 1.08
+    waiting: float = 0.06646
+    fetch: float = 6.975
+    fetched: float = 958.1
+    regions: float = 1.083e-07
+    tests: float = 5.355e-08
+    edge: float = 1.401
+    overlap: float = 5.306
+    few_warps: float = 0.6855
 
 
 H200_TIMES = Times()
@@ -97,14 +102,16 @@ class Work:
     executes more than this. ``cycles`` are those of a warp alone, in which it waits ``exposed`` cycles for loads, and
     ``code`` are its machine instructions. ``edge_cycles`` and ``edge_code`` are those of the warps at an edge that
     execute the most, which wait ``edge_exposed`` cycles. ``resident`` are the blocks that a multiprocessor holds at a
-    time. ``rows`` are the pixels of a thread, and ``pixel_bytes`` the bytes of the narrowest pixel that is read.
-    ``sectors`` is the factor by which rows that do not begin at a sector of the cache need more of them.
+    time. ``rows`` are the pixels of a thread, ``warp_rows`` the rows of the image in which a warp has pixels at once,
+    and ``pixel_bytes`` the bytes of the narrowest pixel that is read. ``sectors`` is the factor by which rows that do
+    not begin at a sector of the cache need more of them.
     """
 
     blocks: int
     warps: int
     resident: int
     rows: int
+    warp_rows: int
     kinds: Mapping[str, float]
     cycles: float
     exposed: float
@@ -128,7 +135,8 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     accesses = work.kinds.get("load_global", 0.0) + work.kinds.get("store_global", 0.0)
     special = ceil(warps / SCHEDULERS) * work.kinds.get("special", 0.0) * times.special * work.more / times.clock
     issue = ceil(warps / SCHEDULERS) * slots / times.clock
-    loads = warps * accesses * (times.access if work.pixel_bytes >= 4 else times.narrow_access) / times.clock
+    access = times.access if work.pixel_bytes >= 4 else times.narrow_access
+    loads = warps * accesses * access * (1 + times.further_row * (work.warp_rows - 1)) / times.clock
     from_memory = min(max((work.moved - times.cached) / (times.not_cached - times.cached), 0.0), 1.0)
     memory = work.moved * (from_memory / times.copy + (1 - from_memory) * work.sectors / times.cache)
     if work.rows == 1:
@@ -143,8 +151,8 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     )
     before = alone * work.more * max(0.0, work.blocks / (work.resident * MULTIPROCESSORS) - 1)
     last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
-    if work.is_partitioned and work.blocks > work.resident * MULTIPROCESSORS:
-        last += times.regions
+    if work.is_partitioned:
+        last += times.regions if work.blocks > work.resident * MULTIPROCESSORS else times.tests
     held = min(work.resident, ceil(work.blocks / MULTIPROCESSORS)) * work.warps
     power = max(1.0, times.overlap * min(1.0, held / MOST_WARPS) ** times.few_warps)
     return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, memory, before)
