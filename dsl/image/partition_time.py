@@ -64,31 +64,31 @@ class Times:
     """
 
     clock: float = H200_CLOCK
-    kernel: float = 9.69e-07
+    kernel: float = 9.729e-07
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
-        default_factory=lambda: {"wide": 3.96, "integer": 1.2, "fp32": 1.45, "conversion": 2.0}
+        default_factory=lambda: {"wide": 3.96, "integer": 1.2, "fp32": 1.47, "conversion": 2.0}
     )
     special: float = 8.0
-    other_slots: float = 0.5268
-    access: float = 1.334
-    narrow_access: float = 1.416
-    further_row: float = 0.6939
+    other_slots: float = 0.4951
+    access: float = 1.344
+    narrow_access: float = 1.42
+    further_row: float = 0.6762
     copy: float = 4.0e12
-    cache: float = 5.745e12
-    lone_pixel: float = 4.822e-12
+    cache: float = 5.784e12
+    lone_pixel: float = 3.29e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.08
-    waiting: float = 0.06646
-    fetch: float = 6.975
-    fetched: float = 958.1
-    regions: float = 1.083e-07
-    tests: float = 5.355e-08
-    edge: float = 1.401
-    overlap: float = 5.306
-    few_warps: float = 0.6855
+    latency: float = 1.038
+    waiting: float = 0.05955
+    fetch: float = 6.974
+    fetched: float = 953.2
+    regions: float = 1.146e-07
+    tests: float = 5.622e-08
+    edge: float = 1.422
+    overlap: float = 5.127
+    few_warps: float = 0.6768
 
 
 H200_TIMES = Times()

@@ -200,7 +200,7 @@ def test_a_kernel_that_the_start_of_its_blocks_bounds_is_not_partitioned() -> No
 
 def test_a_kernel_whose_images_come_from_memory_is_not_partitioned() -> None:
     # 134 MB; in the cache, the same kernels differ.
-    naive, isp = kernel("naive", 80, 65536), kernel("isp", 60, 65536)
+    naive, isp = kernel("naive", 60, 65536), kernel("isp", 45, 65536)
     assert estimated(4096, naive, isp).best is naive
     assert estimated(1024, naive, isp).best is isp
 
