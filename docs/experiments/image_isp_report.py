@@ -1,14 +1,15 @@
 """The tables of `image_isp.py`: how often `isp+m` is right, and what its kernels gain.
 
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] [--only REGEX] [--wrong]
+    python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --matrix [--only REGEX]
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --fit [--only REGEX]
     python docs/experiments/image_isp_report.py FIGURES --expected [--only REGEX]
 
 FIGURES is the folder that ``image_isp.py figures`` wrote, and each TIMES is the output of a run. The estimates are
 those of the present `partition_time.py`, so old times can be compared with a new model. ``--only`` takes the filters
-whose names match, and ``--wrong`` prints each wrong prediction. ``--fit`` prints numbers for `partition_time.Times`
-that make the errors of the estimates smallest; it needs SciPy. ``--expected`` needs no times: it prints what the model
-expects of each program.
+whose names match, and ``--wrong`` prints each wrong prediction. ``--matrix`` prints how many choices are right, by
+program, boundary and size. ``--fit`` prints numbers for `partition_time.Times` that make the errors of the estimates
+smallest; it needs SciPy. ``--expected`` needs no times: it prints what the model expects of each program.
 
 A prediction is the answer to whether a kernel is faster than the naive one; a choice is the kernel that `isp+m` takes.
 Two times are equal if they differ by less than the noise. Three levels of noise are reported: 0, 1 %, and the greater
@@ -102,11 +103,12 @@ def estimates_of(path: Path, only: str) -> dict[Key, Estimate]:
         key = tuple(place.split(";"))
         if re.search(only, key[0]):
             node = _nodes(*key[:3])[key[4]]
-            found[key] = Estimate(node, tuple(_kernel(word, each) for word, each in kernels.items()))
+            across = int(key[3].split("x")[0])
+            found[key] = Estimate(node, tuple(_kernel(word, each, across) for word, each in kernels.items()))
     return found
 
 
-def _kernel(word: str, each: Mapping[str, Any]) -> KernelFigures:
+def _kernel(word: str, each: Mapping[str, Any], across: int) -> KernelFigures:
     regions = tuple(RegionFigures(name, blocks, {"all": count}) for name, blocks, count in each["regions"])
     code = Figures("", each["registers"], 0, each["held"], each["weight"], each["cycles"], exposed=each["exposed"])
     return KernelFigures(
@@ -120,6 +122,7 @@ def _kernel(word: str, each: Mapping[str, Any]) -> KernelFigures:
         each["rows"],
         each["size"],
         each["trips"],
+        across,
     )
 
 
@@ -189,6 +192,34 @@ def slower(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
     for key in sorted(both):
         word = estimates[key].best.lowering
         print(f"    {' '.join(key)}: {word}: {', '.join(f'{each[key]:.3f}' for each in sets)}")
+    print()
+
+
+def is_right(found: Estimate, micros: Mapping[str, float], noise: float = LEAST_NOISE) -> bool:
+    """Whether the kernel that `isp+m` takes is not slower than naive, and no other one is faster if it is naive."""
+    naive, best = micros["naive"], found.best.lowering
+    if best != "naive":
+        return naive * (1 + noise) >= micros[best]
+    return all(naive <= micros[each.lowering] * (1 + noise) for each in found.kernels[1:])
+
+
+def matrix(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
+    """Print how many choices are right of how many, noise 1 %: by program, and by boundary and size."""
+    counts: dict[tuple[str, str], list[bool]] = defaultdict(list)
+    sizes: set[str] = set()
+    for run in runs:
+        for key, micros in run.kernels.items():
+            if key in estimates:
+                program, boundary, size, *_ = key
+                sizes.add(size)
+                for column in (boundary, size, "all"):
+                    for row in (program, "all"):
+                        counts[row, column].append(is_right(estimates[key], micros))
+    columns = [*BOUNDARIES, *sorted(sizes, key=_pixels), "all"]
+    print(f"| program | {' | '.join(columns)} |\n| --- |{' --- |' * len(columns)}")
+    for program in [*(name for name in PROGRAMS if (name, "all") in counts), "all"]:
+        cells = [f"{sum(counts[program, column])} of {len(counts[program, column])}" for column in columns]
+        print(f"| {program} | {' | '.join(cells)} |")
     print()
 
 
@@ -263,8 +294,8 @@ def _pixels(size: str) -> int:
 
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
-    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "edge", "overlap"),
-    *("access", "narrow_access", "lone_pixel", "other_slots"),
+    *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "tests", "edge", "overlap", "few_warps"),
+    *("access", "narrow_access", "further_row", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")
 #: The weight of the logarithm by which a number changes, beside the errors of all kernels.
@@ -324,6 +355,7 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true")
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--expected", action="store_true")
+    parser.add_argument("--matrix", action="store_true")
     options = parser.parse_args()
     estimates = estimates_of(options.figures, options.only)
     if options.expected:
@@ -334,6 +366,9 @@ def main() -> None:
     runs = [Run.read(path, options.only) for path in options.times]
     if options.fit:
         fit(runs, estimates)
+        return
+    if options.matrix:
+        matrix(runs, estimates)
         return
     for number, each in enumerate(runs, 1):
         print(f"## Run {number}: {len(each.kernels)} kernels, {len(each.programs)} programs\n")

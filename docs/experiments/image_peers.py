@@ -1,13 +1,14 @@
 """Image programs beside CuPy's `ndimage` and PyTorch, in one run, with results compared.
 
-    python docs/experiments/image_peers.py build FOLDER [--jobs N]       needs nvcc
+    python docs/experiments/image_peers.py build FOLDER [--jobs N] [--sizes 512,4096] [--only sobel,night]    needs nvcc
     python docs/experiments/image_peers.py run FOLDER [--seconds N]      needs a GPU, CuPy, PyTorch and the extra `gpu`
 
 Images are clamped at their edges. A peer is the shortest program that computes the same with the operators of its
 library: correlations, median filters, convolutions of padded images, and elementwise functions, which CuPy fuses.
 Neither library has a bilateral filter. CuPy's is its `generic_filter` with a CUDA function, and PyTorch's adds shifted
 images. A time is that of a CUDA graph with several runs, divided by their number. Where a library cannot be captured
-into a graph, it is that of several calls between two events, and the line says so. `run` prints microseconds, and the
+into a graph, it is that of several calls between two events, and the line says so. Before each time the same is run
+once more, so that all find their own images in the cache, as far as they fit. `run` prints microseconds, and the
 time of a library over that of the lowering `isp+m` and over that of the faster one of `isp+m` and `fused`.
 """
 
@@ -57,10 +58,10 @@ USUAL_TOLERANCE = 2e-4
 # --- ours ---------------------------------------------------------------------------------------------------------
 
 
-def build(folder: Path, jobs: int) -> None:
+def build(folder: Path, jobs: int, programs: Sequence[str], sizes: Sequence[int]) -> None:
     """Write the cubins and `runs.json`: by program and size, the launches of each lowering."""
     folder.mkdir(parents=True, exist_ok=True)
-    tasks = list(itertools.product(PROGRAMS, SIZES))
+    tasks = [(name, size) for size in sizes for name in programs]
     runs: list[Any] = []
     with process_pool(jobs) as pool:
         for made, cubins in pool.map(_built, *zip(*tasks, strict=True)):
@@ -448,7 +449,7 @@ def run(folder: Path, seconds: float) -> None:
             print(f"{name} is missing: {why}")
     print(ours.backend.describe()["gpu"], *(f"{n} {getattr(x, n).__version__}" for n, x in libraries.items()))
     print("program size: microseconds of our lowerings and of the libraries; library over isp+m, over our best")
-    for each in sorted(runs, key=lambda one: SIZES.index(one["size"])):
+    for each in runs:
         if time.monotonic() - started > seconds:
             print("the time has ended")
             break
@@ -511,6 +512,7 @@ def _timed(ours: Ours, libraries: dict[str, Any], run: Any) -> None:
     for number in range(ROUNDS + 1):
         for word in order.sample(sorted(arms), len(arms)):
             library, several, count = arms[word]
+            library.seconds(several)
             seconds = library.seconds(several)
             if number:
                 times[word].append(seconds / count)
@@ -533,12 +535,15 @@ def main() -> None:
     each = actions.add_parser("build")
     each.add_argument("folder", type=Path)
     each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
+    each.add_argument("--sizes", default=",".join(map(str, SIZES)), help="widths of the images, with commas")
+    each.add_argument("--only", default=",".join(PROGRAMS), help="names of programs, with commas")
     each = actions.add_parser("run")
     each.add_argument("folder", type=Path)
     each.add_argument("--seconds", type=float, default=3600)
     options = parser.parse_args()
     if options.action == "build":
-        build(options.folder, options.jobs)
+        sizes = [int(size) for size in options.sizes.split(",")]
+        build(options.folder, options.jobs, options.only.split(","), sizes)
     else:
         run(options.folder, options.seconds)
 

@@ -31,6 +31,7 @@ from dataclasses import dataclass, field, replace
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
+from ...arch import WARP
 from ...cost import TRIPS, Figures, loop_weight
 from .. import types as t
 from .borders import Boundary, Checks
@@ -81,7 +82,8 @@ class KernelFigures:
 
     ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
     as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
-    regions. ``trips`` is how often an instruction in a loop is executed on average.
+    regions. ``trips`` is how often an instruction in a loop is executed on average. ``across`` are the threads of a
+    block along x.
     """
 
     lowering: str
@@ -94,6 +96,7 @@ class KernelFigures:
     rows: int = 1
     size: int = 0
     trips: float = TRIPS
+    across: int = WARP
 
     @property
     def instructions(self) -> float:
@@ -135,6 +138,7 @@ class Estimate:
             warps=kernel.warps,
             resident=_resident(kernel),
             rows=kernel.rows,
+            warp_rows=-(-WARP // kernel.across),
             kinds=kinds,
             cycles=code.cycles,
             exposed=waits,
@@ -295,7 +299,7 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
     code, usual, counts = compiled.code, compiled.usual, compiled.counts
     threads = options.block[0] * options.block[1]
     share = occupancy(code.sm, threads, code.registers, code.shared_bytes)
-    warps = -(-threads // 32)
+    warps = -(-threads // WARP)
     regions = counts.regions(node, small, options, warps, rows)
     figures = replace(figures_of(usual), registers=code.registers, warps=float(share.warps if share else 0))
     occupied = share.share if share else 1.0
@@ -305,9 +309,8 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
     share = sum(kinds.values()) / max(figures.weight - rare, 1.0)
     cycles, waits = max(figures.cycles - RARE * rare, 0.0) * share, (figures.exposed or 0.0) * share
     figures = replace(figures, weight=sum(kinds.values()), cycles=cycles, exposed=waits)
-    return KernelFigures(
-        lowering, regions, warps, code.registers, occupied, figures, kinds, rows, code.instructions, trips
-    )
+    size, across = code.instructions, options.block[0]
+    return KernelFigures(lowering, regions, warps, code.registers, occupied, figures, kinds, rows, size, trips, across)
 
 
 def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from image_filters import apart
 from numpy.typing import NDArray
 from ptxmotion.dsl import f32, i32, u8, uchar4
 from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Window, local, pipeline, point
@@ -27,15 +28,6 @@ def blur(src: Window[f32]) -> f32:
 @point
 def gray(color: uchar4) -> u8:
     return u8((i32(color.x) + 2 * color.y + color.z) // 4)
-
-
-@local((7, 7))
-def apart(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dy in range(-3, 4):
-        for dx in range(-3, 4):
-            total += abs(src[dx, dy] - src[0, 0])
-    return total
 
 
 @pipeline

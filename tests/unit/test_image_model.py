@@ -14,7 +14,7 @@ from ptxmotion.dsl.image.instruction_table import instruction_table
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowering import naive_node
 from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk, unchecked
-from ptxmotion.dsl.image.partition_time import H200_TIMES
+from ptxmotion.dsl.image.partition_time import H200_TIMES, seconds
 from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import find
@@ -200,7 +200,7 @@ def test_a_kernel_that_the_start_of_its_blocks_bounds_is_not_partitioned() -> No
 
 def test_a_kernel_whose_images_come_from_memory_is_not_partitioned() -> None:
     # 134 MB; in the cache, the same kernels differ.
-    naive, isp = kernel("naive", 80, 65536), kernel("isp", 60, 65536)
+    naive, isp = kernel("naive", 60, 65536), kernel("isp", 45, 65536)
     assert estimated(4096, naive, isp).best is naive
     assert estimated(1024, naive, isp).best is isp
 
@@ -210,7 +210,8 @@ def test_the_last_regions_begin_late_if_blocks_wait() -> None:
     for blocks, is_late in ((1056, False), (1057, True)):
         naive, isp = kernel("naive", 50, blocks), kernel("isp", 50, blocks)
         found = estimated(512, naive, isp)
-        assert found.seconds(isp) - found.seconds(naive) == pytest.approx(H200_TIMES.regions if is_late else 0)
+        longer = H200_TIMES.regions if is_late else H200_TIMES.tests
+        assert found.seconds(isp) - found.seconds(naive) == pytest.approx(longer)
 
 
 def test_a_gain_within_the_uncertainty_is_no_reason() -> None:
@@ -234,6 +235,41 @@ def test_few_blocks_take_as_long_as_a_warp() -> None:
         for each, count in ((naive, 264), (late, 66))
     ]
     assert estimated(2560, *many).best is many[1]
+
+
+def test_times_overlap_less_if_a_multiprocessor_holds_few_warps() -> None:
+    always = replace(H200_TIMES, few_warps=0)
+    naive = kernel("naive", 400, 16384)
+    # Instructions and loads take about as long.
+    work = replace(estimated(2048, naive).work(naive), kinds={"fp32": 400.0, "load_global": 100.0})
+    # 8 blocks of 8 warps fill a multiprocessor, so the power of the norm is the whole one.
+    assert work.resident * work.warps == 64 and seconds(work) == seconds(work, always)
+    fewer = [replace(work, resident=resident) for resident in (4, 2, 1)]
+    longer = [seconds(each) / seconds(each, always) for each in fewer]
+    assert 1.01 < longer[0] < longer[1] < longer[2]
+    # So does a launch that has few blocks, however many would fit.
+    few = replace(work, blocks=264)
+    assert seconds(few) == seconds(replace(few, resident=2)) > seconds(few, always)
+
+
+def test_fewer_warps_can_cost_more_than_fewer_instructions_save() -> None:
+    # Four pixels of a thread save a tenth of the instructions, and need so many registers that 16 of 64 warps fit.
+    naive, rows = kernel("naive", 330, 16384), kernel("isp_rows", 1190, 4096, rows=4)
+    few = replace(rows, code=replace(rows.code, warps=16, cycles=4000))
+    assert estimated(2048, naive, replace(rows, code=replace(rows.code, cycles=4000))).best.lowering == "isp_rows"
+    assert estimated(2048, naive, few).best.lowering == "naive"
+
+
+def test_loads_of_a_warp_with_pixels_in_two_rows_take_longer() -> None:
+    kernels = [kernel("naive", 400, 16384), kernel("isp", 150, 16384)]
+    wide = [replace(each, kinds={**each.kinds, "load_global": 75.0}) for each in kernels]
+    narrow = [replace(each, across=16) for each in wide]
+    found, apart = estimated(2048, *wide), estimated(2048, *narrow)
+    assert [found.work(each).warp_rows for each in wide] == [1, 1]
+    assert [apart.work(each).warp_rows for each in narrow] == [2, 2]
+    # Then both wait for the loads, and partitioning gains less.
+    assert apart.expected(narrow[1]) < found.expected(wide[1]) - 0.1
+    assert apart.seconds(narrow[1]) > 1.3 * found.seconds(wide[1])
 
 
 def test_code_that_is_fetched_first_takes_time_in_small_images() -> None:

@@ -6,9 +6,10 @@ import re
 from dataclasses import replace
 
 import pytest
+from image_filters import apart
 from ptxmotion.arch import ALWAYS_FITS, MAX_REGISTERS
 from ptxmotion.dsl import f32
-from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, lower, pipeline
+from ptxmotion.dsl.image import Accessor, Boundary, Image, lower, pipeline
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.group_lowering import lower_plan
 from ptxmotion.dsl.image.groups import Group, Plan
@@ -20,15 +21,6 @@ from ptxmotion.toolchain.occupancy import occupancy
 from ptxmotion.toolchain.tools import ToolMissing, find_tool
 
 ARCH = "sm_90"
-
-
-@local((7, 7))
-def apart(src: Window[f32]) -> f32:
-    total: f32 = 0.0
-    for dy in range(-3, 4):
-        for dx in range(-3, 4):
-            total += abs(src[dx, dy] - src[0, 0])
-    return total
 
 
 @pipeline
