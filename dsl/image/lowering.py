@@ -25,7 +25,7 @@ from .borders import MAP_NAMES, Boundary, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
-from .operator_body import PixelFunction
+from .operator_body import PixelFunction, RowOf
 from .operators import Access, Image, Node, ScalarInput
 from .reduction_lowering import global_launch
 from .sizes import ceil_div, text_of
@@ -242,13 +242,15 @@ def region(
     name: str,
     *,
     unrolled: bool = False,
+    rows: RowOf | None = None,
 ) -> PixelFunction:
     """The pixel function of an operator. ``loads`` maps each parameter that is an image to the function that reads it.
-    Functions of one kernel have different names. ``unrolled``: nvcc has to unroll loops of few steps."""
+    Functions of one kernel have different names. ``unrolled``: nvcc has to unroll loops of few steps. ``rows``: gives
+    parameters that take the place of ``y`` (`RowOf`)."""
     body = node.operator.body
     windows = {param.name: loads[param.name] for param in body.windows}
     centres = {access.param.name: access.centres for access in node.accesses}
-    function, params = body.bind(f"{name}_pixel", windows, centres, unrolled=unrolled)
+    function, params = body.bind(f"{name}_pixel", windows, centres, unrolled=unrolled, rows=rows)
     taken = list(params)
     names: dict[str, object] = {function.name: function}
     values: list[str] = []
@@ -259,7 +261,10 @@ def region(
             load = loads[argument.param.name]
             names[load.function.name] = load.function
             taken += [param for param in load.params if param not in taken]
-            x, y = (centre.text(axis) for centre, axis in zip(argument.centres, "xy", strict=True))
+            row = rows(argument.centres[1]) if rows is not None else None
+            taken += [row] if row is not None and row not in taken else []
+            below = row.name if row is not None else "y"
+            x, y = (centre.text(at) for centre, at in zip(argument.centres, ("x", below), strict=True))
             values.append(f"{load.function.name}({', '.join([x, y, *(param.name for param in load.params)])})")
         elif isinstance(argument.value, ScalarInput):
             param = arguments.scalar(argument.value)
