@@ -119,11 +119,11 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
-        if group.kind == "lanes":
-            return self.can_be_kept and not self._lane_problem(group)
+        if group.kind == "lanes" and not (self.can_be_kept and not self._lane_problem(group)):
+            return False
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
-        return is_small and self.shared_bytes(group) <= SHARED_BYTES
+        return is_small and (group.kind == "lanes" or self.shared_bytes(group) <= SHARED_BYTES)
 
     @cached_property
     def can_be_kept(self) -> bool:
