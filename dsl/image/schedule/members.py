@@ -334,7 +334,7 @@ class Members:
         moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
         checked: set[Image[Any]] = set()
-        alu = sfu = loads = reads = checks = 0.0
+        alu = sfu = loads = reads = checks = distant_loads = 0.0
         for node in reversed(self.nodes):
             together = 0.0
             if node in near and node in computed:
@@ -362,6 +362,7 @@ class Members:
                 single = 0.0 if window is None else apart + together if is_exchanged else apart
                 if image not in inside:
                     loads += taps * (below + single)
+                    distant_loads += taps * below
                 else:
                     far[image] = far.get(image, 0.0) + taps * below
                     if image in computed:
@@ -384,7 +385,7 @@ class Members:
             count = min(_positions(reach, pixels), wanted.get(image, inf))
             loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
             checks += count if image in checked else 0
-        return Counts(alu, sfu, loads, reads, checks)
+        return Counts(alu, sfu, loads, reads, checks, distant_loads)
 
     def _window(self, access: Access, node: Node[Any]) -> Reach | None:
         return window_of(access, node, self.options)
