@@ -334,6 +334,8 @@ class Members:
         moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
         checked: set[Image[Any]] = set()
+        #: What far accesses of images outside read, and around which pixels: equal reads count once.
+        seen: set[tuple[Any, ...]] = set()
         alu = sfu = loads = reads = checks = distant_loads = 0.0
         for node in reversed(self.nodes):
             together = 0.0
@@ -360,6 +362,10 @@ class Members:
                 below = distant if window is not None else count
                 below -= repeats.pixels if repeats is not None and access.param.name in repeats.images else 0
                 single = 0.0 if window is None else apart + together if is_exchanged else apart
+                if window is None and together and image not in inside and not has_large_loops(node):
+                    what = image, access.centres, access.boundary, access.extent, near[node]
+                    below -= min(below, together) if what in seen else 0
+                    seen.add(what)
                 if image not in inside:
                     loads += taps * (below + single)
                     distant_loads += taps * below
