@@ -119,7 +119,7 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
-        if group.kind == "lanes" and not (self.can_be_kept and not self._lane_problem(group)):
+        if group.kind == "lanes" and (not self.can_be_kept or self._lane_problem(group) or not group.lanes.items):
             return False
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
