@@ -68,10 +68,9 @@ def _assigned(node: ast.AST, varying: set[str]) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets if node.value is not None else []:
             yield from _assigned_by(target, node.value, varying)
-    elif isinstance(node, ast.If | ast.While) and _mentions(node.test, varying):
-        yield from _stored(node)
-    elif isinstance(node, ast.For) and _mentions(node.iter, varying):
-        yield from _stored(node)
+    elif isinstance(node, ast.If | ast.While | ast.For):
+        if _mentions(node.iter if isinstance(node, ast.For) else node.test, varying):
+            yield from _stored(node)
 
 
 def _assigned_by(target: ast.expr, value: ast.expr | None, varying: set[str]) -> Iterator[str]:

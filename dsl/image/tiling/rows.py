@@ -1,12 +1,13 @@
 """Rows of a thread that read the same row of an image of another size.
 
-A thread computes neighbouring rows of a result. Where an operator reads an image at a fraction of its own scale, such as
-the next coarser level of a pyramid, several of these rows read the same row of that image. nvcc finds equal reads only if
-their indices are equal expressions, and for it the quotients of two rows differ. So all these rows compute the index
-from the first one of them: for a factor of 8, rows 8 n to 8 n + 7 take the index from row 8 n.
+A thread computes neighbouring rows of a result. Where an operator reads an image at a fraction of its own scale, such
+as the next coarser level of a pyramid, several of these rows read the same row of that image. nvcc finds equal reads
+only if their indices are equal expressions, and for it the quotients of two rows differ. So all these rows compute the
+index from the first one of them: for a factor of 8, rows 8 n to 8 n + 7 take the index from row 8 n.
 
-Requires that the first row of each thread is a multiple of the rows of a thread. This holds for tiles of blocks and of warps in the
-inner version of a kernel, where each row of a thread is in the image.
+Requires that the first row of each thread is a multiple of the rows of a thread. This holds for tiles of blocks and of
+warps. The inner version of a kernel shares indices: there, each row of a thread is in the image, so that no branch
+separates the rows.
 """
 
 from __future__ import annotations
