@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from ptxmotion.dsl import f32, float2, int2
 from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Options, Window, here, local, pipeline, point
 from ptxmotion.dsl.image.compiling import compiler
@@ -64,7 +65,8 @@ def bits(lowered: Any, *images: Any) -> list[bytes]:
     backend = EmulatorBackend()
     made: Any = Compiled(lowered, compiler())(*images, backend=backend)
     assert backend.findings == []
-    return [each.tobytes() for each in (made if isinstance(made, tuple) else (made,))]
+    results: list[NDArray[Any]] = [made] if isinstance(made, np.ndarray) else list(made)
+    return [each.tobytes() for each in results]
 
 
 def test_branches_get_one_kernel_and_the_same_bits() -> None:
@@ -78,7 +80,7 @@ def test_branches_get_one_kernel_and_the_same_bits() -> None:
 
 def test_a_merge_that_makes_two_kernels_need_each_other_is_not_made() -> None:
     graph, options = crossed.graph(48, 40), Options()
-    one, two, three, four = graph.nodes
+    one, three, two, four = graph.nodes
     # The second operator of a chain is in a kernel with the first one of the other chain. The other two operators do
     # not need each other, but one is needed by this kernel, and the other one needs it.
     plan = Plan(graph, (Group(graph, (two,)), Group(graph, (one, four)), Group(graph, (three,))))

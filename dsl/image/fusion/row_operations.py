@@ -68,9 +68,12 @@ def _assigned(node: ast.AST, varying: set[str]) -> Iterator[str]:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in targets if node.value is not None else []:
             yield from _assigned_by(target, node.value, varying)
-    elif isinstance(node, ast.If | ast.While | ast.For):
-        if _mentions(node.iter if isinstance(node, ast.For) else node.test, varying):
-            yield from _stored(node)
+    elif isinstance(node, ast.If | ast.While | ast.For) and _mentions(_condition(node), varying):
+        yield from _stored(node)
+
+
+def _condition(node: ast.If | ast.While | ast.For) -> ast.expr:
+    return node.iter if isinstance(node, ast.For) else node.test
 
 
 def _assigned_by(target: ast.expr, value: ast.expr | None, varying: set[str]) -> Iterator[str]:
