@@ -123,6 +123,24 @@ def test_operators_with_a_first_row_share_nothing() -> None:
     assert not shares_rows(Group(graph, graph.nodes, block=(32, 2), pixels=(1, 8)))
 
 
+def test_rows_that_an_operator_with_a_first_row_needs_share_nothing() -> None:
+    @local((1, 1))
+    def halved(src: Window[f32]) -> f32:
+        return src[0, 0] * 0.5
+
+    @pipeline
+    def moved(src: Image[f32], coarse: Image[f32]) -> Image[f32]:
+        above = blended(Accessor(src, CLAMP), Accessor(coarse, CLAMP, scale=Fraction(1, 4)))
+        return halved(Accessor(above, CLAMP), space=IterationSpace(src.width, src.height - 2, 0, 2))
+
+    graph, options = moved.graph(48, 42), Options(nvcc=compiler())
+    group = Group(graph, graph.nodes, block=(32, 2), pixels=(1, 8))
+    assert not shares_rows(group)
+    images = [np.random.default_rng(seed).random((42, 48), np.float32) for seed in (1, 2)]
+    plan = Plan(graph, (group,))
+    assert bits(lower_plan(plan, options, "rows"), *images) == bits(lower(graph, "naive", options), *images)
+
+
 def test_the_model_counts_shared_reads_and_operations_once() -> None:
     graph = upsampled.graph(64, 64)
     members = Members(graph, graph.nodes, Options())
