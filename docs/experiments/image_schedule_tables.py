@@ -283,6 +283,9 @@ def main() -> None:
             print("\n".join(table(group, size)), end="\n\n")
         if group:
             print("\n".join(quotients(group)), end="\n\n")
+    if times and fusion:
+        print("all programs\n")
+        print("\n".join(quotients(every)), end="\n\n")
     print("\n".join(tiles(times, 2048)), end="\n\n")
     print("\n".join(papers(times, 2048)))
     if chosen.roofline:
