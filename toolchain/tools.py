@@ -91,6 +91,10 @@ class ToolTimeout(ToolchainError):
         self.name = name
         self.seconds = seconds
 
+    def __reduce__(self) -> tuple[type[ToolTimeout], tuple[str, float]]:
+        """What pickle needs, because the message is not the argument: the error may end a task of another process."""
+        return type(self), (self.name, self.seconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:

@@ -1,10 +1,11 @@
 """Random schedules of random pipelines, most of them with tiles of lanes: their bits beside those of naive kernels.
 
     python docs/experiments/image_random_schedules.py build FOLDER [--first N] [--count N] [--plans N] [--jobs N] \\
-        [--emulate] [--seconds S]
+        [--emulate] [--rows] [--seconds S]
     python docs/experiments/image_random_schedules.py run FOLDER [--seconds S]                     needs a GPU
 
-The pipelines and plans are those of `tests/property/random_lanes.py`, for odd and even widths up to 321 pixels. `build`
+The pipelines and plans are those of `tests/property/random_lanes.py`, for odd and even widths up to 321 pixels, or with
+``--rows`` those of `tests/property/test_image_rows.py`, whose rows read images of other sizes. `build`
 compiles the kernels of pipelines ``first``, ``first`` + 1, …; with ``--emulate`` it also runs them on the emulator,
 which looks for races, and keeps the results of naive kernels. `run` runs what was built. There, each image is between
 bytes that must not change, half of the images begin at an address that is no multiple of a word, and results must have
@@ -30,7 +31,9 @@ import numpy as np
 from image_isp import bytes_of, launch_as_json
 from ptxmotion.dsl.image import Compiled, Options
 from ptxmotion.dsl.image.compiling import compiler
+from ptxmotion.dsl.image.graph import Graph
 from ptxmotion.dsl.image.group_lowering import lower_plan
+from ptxmotion.dsl.image.groups import Plan
 from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.emulator.backend import EmulatorBackend
@@ -38,6 +41,7 @@ from ptxmotion.python_child import process_pool
 from ptxmotion.toolchain.cubin_cache import assemble_kept
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "property"))
+import test_image_rows
 from random_lanes import random_array, random_graph, random_plan
 
 ARCH = "sm_90"
@@ -48,15 +52,29 @@ GUARD, GUARDED = 512, 0x5C
 # --- build --------------------------------------------------------------------------------------------------------
 
 
-def built(task: tuple[Path, int, int, bool, float]) -> tuple[int, Counter[str], str]:
-    """Compile a pipeline, and emulate it: the number of its plans, the kinds of their groups, and what is wrong."""
-    folder, seed, count, emulate, end = task
-    if time.time() > end:
-        return 0, Counter(), ""
-    rng, nvcc = random.Random(seed), compiler((), ARCH)
+def drawn(seed: int, count: int, rows: bool) -> tuple[Graph, Options, list[Plan]]:
+    """A random pipeline with at most ``count`` different plans. ``rows``: of `test_image_rows`."""
+    nvcc = compiler((), ARCH)
+    if rows:
+        graph, first = test_image_rows.case(seed)
+        rng = random.Random(seed)
+        tried = [first, *(test_image_rows.plan_of(rng, graph) for _ in range(count - 1))]
+        found = {plan.to_json(): plan for plan in tried if plan is not None}
+        return graph, Options(nvcc=nvcc), list(found.values())
+    rng = random.Random(seed)
     graph = random_graph(rng)
     options = Options(nvcc=nvcc, contract=rng.random() < 0.2)
-    plans = list({(plan := random_plan(rng, graph, options)).to_json(): plan for _ in range(count)}.values())
+    found = {(plan := random_plan(rng, graph, options)).to_json(): plan for _ in range(count)}
+    return graph, options, list(found.values())
+
+
+def built(task: tuple[Path, int, int, bool, bool, float]) -> tuple[int, Counter[str], str]:
+    """Compile a pipeline, and emulate it: the number of its plans, the kinds of their groups, and what is wrong."""
+    folder, seed, count, emulate, rows, end = task
+    if time.time() > end:
+        return 0, Counter(), ""
+    nvcc = compiler((), ARCH)
+    graph, options, plans = drawn(seed, count, rows)
     arms = [lower(graph, "naive", options), *(lower_plan(plan, options, "plan") for plan in plans)]
     document: dict[str, Any] = {"graph": str(graph), "inputs": [bytes_of(image) for image in graph.inputs]}
     document["outputs"] = [bytes_of(image) for image in graph.outputs]
@@ -103,7 +121,7 @@ def build(chosen: argparse.Namespace) -> int:
     chosen.folder.mkdir(parents=True, exist_ok=True)
     start, kinds, plans, pipelines, problems = time.time(), Counter[str](), 0, 0, list[str]()
     tasks = [
-        (chosen.folder, seed, chosen.plans, chosen.emulate, start + chosen.seconds)
+        (chosen.folder, seed, chosen.plans, chosen.emulate, chosen.rows, start + chosen.seconds)
         for seed in range(chosen.first, chosen.first + chosen.count)
     ]
     with process_pool(chosen.jobs) as pool:
@@ -229,6 +247,7 @@ def main() -> int:
             each.add_argument("--plans", type=int, default=3, help="plans of a pipeline")
             each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
             each.add_argument("--emulate", action="store_true", help="run them on the emulator, too")
+            each.add_argument("--rows", action="store_true", help="pipelines whose rows read images of other sizes")
     chosen = parser.parse_args()
     return build(chosen) if chosen.action == "build" else run(chosen)
 

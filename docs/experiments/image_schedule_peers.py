@@ -58,7 +58,7 @@ SIZES = (2048, 4096, 512)
 OURS = ("naive", "fused", "greedy", "paper", "dynamic", "separate", "tuned")
 #: The schedule whose kernels are compiled once more, with products and sums contracted, and the name of the result. It
 #: does not have the bits of naive kernels; it shows what they cost.
-CONTRACTED = "dynamic", "contracted"
+CONTRACTED = "auto", "contracted"
 #: In front of CUDA C++: products and sums that nvcc may contract.
 ROUNDED_ONCE = """\
 #define __fmul_rn(a, b) ((a) * (b))
@@ -102,8 +102,7 @@ def build(folder: Path, programs: Sequence[str], sizes: Sequence[int], tiled: Se
             words = [word for word in arms if word != "auto"]
             list(pool.map(_compiled, [(folder, name, size, word, arms[word]) for word in words]))
             total += len(words)
-            if arms.get(CONTRACTED[0]):
-                contracted.append(pool.submit(_compiled, (folder, name, size, CONTRACTED[1], arms[CONTRACTED[0]])))
+            contracted.append(pool.submit(_compiled, (folder, name, size, CONTRACTED[1], arms[arms[CONTRACTED[0]]])))
             (folder / f"{name}-{size}.json").write_text(json.dumps({"seconds": seconds, "arms": arms}))
             now = time.monotonic() - start
             print(f"{name} {size}: {len(words)} schedules; found in {seconds:.1f} s; {now:.0f} s", flush=True)

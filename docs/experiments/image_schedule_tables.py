@@ -90,10 +90,16 @@ QUOTIENTS: dict[str, Callable[[dict[str, float]], float]] = {
         least(of_halide(times, [LI, ANDERSON]).values()) / ours(times)
     ),
     "Halide's best automatic / `auto`": lambda times: least(of_halide(times, [LI, ANDERSON]).values()) / times["auto"],
+    "Halide's best automatic or random / `auto`": lambda times: (
+        least(of_halide(times, [LI, ANDERSON, RANDOM]).values()) / times["auto"]
+    ),
     "Halide's application / best of ours": lambda times: of_application(times) / ours(times),
     "Halide's application / `auto`": lambda times: of_application(times) / times["auto"],
     "Halide's best manual / best of ours": lambda times: least(of_halide(times, []).values()) / ours(times),
     "Halide's best manual / `auto`": lambda times: least(of_halide(times, []).values()) / times["auto"],
+    "Halide's best manual / `auto`, contracted": lambda times: (
+        least(of_halide(times, []).values()) / times.get("contracted", math.nan)
+    ),
     "Halide's best manual / `greedy`": lambda times: least(of_halide(times, []).values()) / times["greedy"],
     "Li2018 / `greedy`": lambda times: least(of_halide(times, [LI]).values()) / times["greedy"],
     "`torch.compile` / best of ours": lambda times: of_torch(times) / ours(times),
@@ -277,6 +283,9 @@ def main() -> None:
             print("\n".join(table(group, size)), end="\n\n")
         if group:
             print("\n".join(quotients(group)), end="\n\n")
+    if times and fusion:
+        print("all programs\n")
+        print("\n".join(quotients(every)), end="\n\n")
     print("\n".join(tiles(times, 2048)), end="\n\n")
     print("\n".join(papers(times, 2048)))
     if chosen.roofline:

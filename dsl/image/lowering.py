@@ -18,14 +18,15 @@ from ...arch import ALWAYS_FITS
 from .. import types as t
 from ..errors import DslError
 from ..functions import GeneratedFunction, Param
+from ..intrinsics import uint_as_float
 from ..kernel import GeneratedKernel, PythonKernel, device_from_text, kernel_from_text
-from ..language import blockDim, blockIdx, const_ptr, ptr, restrict, threadIdx
+from ..language import addr, blockDim, blockIdx, const_ptr, pointer_cast, ptr, restrict, threadIdx
 from ..unit import RESERVED, Arithmetic, TablesIn
 from .borders import MAP_NAMES, Boundary, Checks, reach_of_one_step
 from .global_operators import GlobalNode
 from .graph import Graph
 from .lowered import KernelArgument, Launch, Lowered, Options
-from .operator_body import PixelFunction
+from .operator_body import PixelFunction, RowOf
 from .operators import Access, Image, Node, ScalarInput
 from .reduction_lowering import global_launch
 from .sizes import ceil_div, text_of
@@ -164,7 +165,32 @@ def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Argu
     pixels = arguments.pointer(access.image, access.param.name)
     width = arguments.width(access.image, pixels.name)
     element: Callable[[str, str], str] = lambda x, y: f"{pixels.name}[{y} * {width.name} + {x}]"  # noqa: E731
-    return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name)
+    whole = _pair_of(access.image.pixel, name, arguments)
+    if whole is None:
+        return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name)
+    address = arguments.reserved("addr")
+    pair: Callable[[str, str], str] = lambda x, y: f"{whole.name}({address}({element(x, y)}))"  # noqa: E731
+    made = _checked(access, checks, arguments, name, pair, (pixels, width), pixels.name)
+    assert isinstance(made.function, GeneratedFunction)
+    made.function.names.update({whole.name: whole, address: addr})
+    return made
+
+
+def _pair_of(pixel: t.Scalar | t.Struct, name: str, arguments: Arguments) -> GeneratedFunction | None:
+    """The function that loads a pixel of two words from its address at once; None for pixels of other types. Where the
+    fields of such pixels are used in several places, nvcc loads each field alone."""
+    fields = [type for _, type in pixel.fields] if isinstance(pixel, t.Struct) else []
+    words = {t.F32: "uint_as_float(u32({}))", t.I32: "i32(u32({}))", t.U32: "u32({})"}
+    if len(fields) != 2 or fields[0] not in words or fields[1] not in words or t.align_of(pixel) != 8:
+        return None
+    low, high = (words[type].format(bits) for type, bits in zip(fields, ("bits", "bits >> 32"), strict=True))
+    called = arguments.reserved(f"{name}_pair")
+    text = f"""def {called}(place: const_ptr[{pixel}]) -> {pixel}:
+    bits = pointer_cast(u64, place)[0]
+    return {pixel}({low}, {high})
+"""
+    names = {**words_of(pixel, ()), "pointer_cast": pointer_cast, "uint_as_float": uint_as_float}
+    return device_from_text(text, names, inline=True, file=f"<{called}>")
 
 
 def mapped(
@@ -242,13 +268,15 @@ def region(
     name: str,
     *,
     unrolled: bool = False,
+    rows: RowOf | None = None,
 ) -> PixelFunction:
     """The pixel function of an operator. ``loads`` maps each parameter that is an image to the function that reads it.
-    Functions of one kernel have different names. ``unrolled``: nvcc has to unroll loops of few steps."""
+    Functions of one kernel have different names. ``unrolled``: nvcc has to unroll loops of few steps. ``rows``: gives
+    parameters that take the place of ``y`` (`RowOf`)."""
     body = node.operator.body
     windows = {param.name: loads[param.name] for param in body.windows}
     centres = {access.param.name: access.centres for access in node.accesses}
-    function, params = body.bind(f"{name}_pixel", windows, centres, unrolled=unrolled)
+    function, params = body.bind(f"{name}_pixel", windows, centres, unrolled=unrolled, rows=rows)
     taken = list(params)
     names: dict[str, object] = {function.name: function}
     values: list[str] = []
@@ -259,7 +287,10 @@ def region(
             load = loads[argument.param.name]
             names[load.function.name] = load.function
             taken += [param for param in load.params if param not in taken]
-            x, y = (centre.text(axis) for centre, axis in zip(argument.centres, "xy", strict=True))
+            row = rows(argument.centres[1]) if rows is not None else None
+            taken += [row] if row is not None and row not in taken else []
+            below = row.name if row is not None else "y"
+            x, y = (centre.text(at) for centre, at in zip(argument.centres, ("x", below), strict=True))
             values.append(f"{load.function.name}({', '.join([x, y, *(param.name for param in load.params)])})")
         elif isinstance(argument.value, ScalarInput):
             param = arguments.scalar(argument.value)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from .. import types as t
 from ..errors import DslError, FunctionSource
@@ -29,7 +29,7 @@ from .windows import Domain, Mask, WindowExtent, WindowType, here, pixel_type
 #: The most steps of loops that are unrolled.
 MOST_UNROLLED = 64
 
-__all__ = ["MOST_UNROLLED", "Centre", "PixelFunction", "OperatorBody", "OperatorParam", "read_operator"]
+__all__ = ["MOST_UNROLLED", "Centre", "PixelFunction", "OperatorBody", "OperatorParam", "RowOf", "read_operator"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,11 @@ class Centre:
         return f"{text} {sign} {abs(self.offset)}" if self.offset else text
 
 
+#: Gives the parameter whose value a centre along y may be computed from in place of the row: another row with the same
+#: centre. None if there is none.
+RowOf: TypeAlias = "Callable[[Centre], Param | None]"
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorBody:
     """A checked operator. ``tree`` has no loops over masks any more; ``source`` is the source before that.
@@ -100,9 +105,11 @@ class OperatorBody:
         centres: Mapping[str, tuple[Centre, Centre]],
         *,
         unrolled: bool = False,
+        rows: RowOf | None = None,
     ) -> tuple[GeneratedFunction, tuple[Param, ...]]:
         """The device function called ``name`` that reads its windows by ``loads``, and the parameters that it takes
-        between ``(x, y)`` and the numbers. ``unrolled``: nvcc has to unroll loops of few steps."""
+        between ``(x, y)`` and the numbers. ``unrolled``: nvcc has to unroll loops of few steps. ``rows``: gives
+        parameters that take the place of ``y`` (`RowOf`)."""
         tree = _copied(self.tree)
         tree.name = name
         names: dict[str, object] = dict(self.names)
@@ -122,7 +129,11 @@ class OperatorBody:
             called = fresh(load.function.name)
             names[called] = load.function
             centre_names: list[str] = []
-            for axis, at, centre in zip("xy", (self.x, self.y), centres[param.name], strict=True):
+            row = rows(centres[param.name][1]) if rows is not None else None
+            if row is not None and row.name not in taken:
+                taken[row.name] = row, fresh(row.name)
+            below = taken[row.name][1] if row is not None else self.y
+            for axis, at, centre in zip("xy", (self.x, below), centres[param.name], strict=True):
                 centre_names.append(at)
                 if centre != Centre():
                     centre_names[-1] = fresh(f"{param.name}_{axis}")

@@ -1,6 +1,7 @@
 """Finding and running NVIDIA's tools."""
 
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -242,6 +243,12 @@ def test_a_tool_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(ToolTimeout, match=r"after 0\.5 s"):
         assemble(empty_kernel(), tool=slow, timeout=0.5)
     assert not is_running(int(pid.read_text()))
+
+
+def test_a_time_limit_can_end_a_task_of_another_process() -> None:
+    copied = pickle.loads(pickle.dumps(ToolTimeout("nvcc", 0.5)))
+    assert type(copied) is ToolTimeout and str(copied) == "nvcc was ended after 0.5 s"
+    assert (copied.name, copied.seconds) == ("nvcc", 0.5)
 
 
 def test_nothing_is_left_behind_and_threads_do_not_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,13 +155,13 @@ def operations_of(node: Node[Any]) -> Operations:
 @lru_cache(maxsize=1024)
 def _counted(operator: Operator[Any]) -> Operations:
     """The operations of an operator that is not global. They depend on its source only."""
-    counter = _Counter()
+    counter = OperationCounter()
     for statement in operator.body.tree.body:
         counter.visit(statement)
     return Operations(counter.alu, counter.sfu, counter.reads, counter.functions, tuple(counter.windows.items()))
 
 
-class _Counter(ast.NodeVisitor):
+class OperationCounter(ast.NodeVisitor):
     """Counts operations."""
 
     def __init__(self) -> None:

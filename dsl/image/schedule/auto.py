@@ -26,6 +26,7 @@ from .costs import Model, TimeModel, paper_model, time_model
 from .dynamic import Chooser, dynamic_plan
 from .greedy import greedy_plan
 from .known import KnownMembers
+from .merged import with_groups_merged
 from .work import work_of
 
 __all__ = ["SCHEDULES", "Candidate", "auto", "auto_plan", "candidates", "microseconds", "scheduled"]
@@ -56,16 +57,17 @@ def _paper(graph: Graph, options: Options) -> Plan:
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
     model = time_model()
-    return with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
+    found = with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
+    return with_groups_merged(found, options, model)
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
     model, searched, works = time_model(), with_pixel_images(graph), dict[Any, Any]()
     known = KnownMembers(searched, options)
-    by_time = dynamic_plan(Chooser(searched, options, model, works, known))[0]
+    by_time = with_points_copied(dynamic_plan(Chooser(searched, options, model, works, known))[0], options, model)
     plans = {
-        "dynamic": with_points_copied(by_time, options, model),
+        "dynamic": with_groups_merged(by_time, options, model, known if by_time.graph is searched else None),
         "paper": dynamic_plan(Chooser(searched, options, paper_model(), works, known))[0],
         "greedy": greedy_plan(searched, options, known),
         "fused": plan_by_model(searched, options, known=known),

@@ -16,16 +16,18 @@ _CHECK = 4.0
 @dataclass(frozen=True, slots=True)
 class Counts:
     """What one thread does: operations, functions of the SFU in numbers of `SFU` instructions, pixels that it reads
-    from global memory and from tiles, and indices that it exchanges or checks."""
+    from global memory and from tiles, and indices that it exchanges or checks. ``far`` are those of the loads that
+    accesses of images of another size do, and others whose pixels are not near."""
 
     alu: float = 0
     sfu: float = 0
     loads: float = 0
     reads: float = 0
     checks: float = 0
+    far: float = 0
 
     def times(self, factor: float) -> Counts:
-        counts = self.alu, self.sfu, self.loads, self.reads, self.checks
+        counts = self.alu, self.sfu, self.loads, self.reads, self.checks, self.far
         return Counts(*(each * factor for each in counts))
 
     @property
@@ -45,6 +47,7 @@ class Counts:
             self.loads + other.loads,
             self.reads + other.reads,
             self.checks + other.checks,
+            self.far + other.far,
         )
 
 

@@ -69,7 +69,8 @@ def lane_work(group: Group, counts: Callable[[tuple[Node[Any], ...]], Any], sfu:
         row = each.alu + sfu * each.sfu + own
         alu, slow, other, one = alu + rows * each.alu, slow + rows * each.sfu, other + rows * own, one + row
         ahead += (rows - tall) * row
-        loads, passes = loads + rows * each.loads * direct, passes + rows * each.loads * direct
+        loaded = rows * (each.far + (each.loads - each.far) * direct)
+        loads, passes = loads + loaded, passes + loaded
         edge += sum(rows * (_EDGE_ROW + _EDGE_PAD * columns) for root in roots if root in layout.tiled)
     inputs = sum(isinstance(item, Staged) for item in layout.items)
     for item in layout.items:
@@ -114,6 +115,7 @@ def _pixel(item: Item) -> t.Type:
 
 
 def _direct(group: Group) -> float:
-    """The share of the inputs of the group that lanes do not keep, if there are any."""
+    """The share of the inputs of the group whose pixels lanes do not keep, if there are any. They keep nothing that far
+    accesses read."""
     inputs = {access.image for node in group.nodes for access in node.accesses if access.image not in group.nodes}
     return sum(not can_be_shuffled(image.pixel) for image in inputs) / max(1, len(inputs))

@@ -23,6 +23,7 @@ from ..tiling.lane_layout import can_be_shuffled
 from ..tiling.padding import Reads
 from ..tiling.teams import problem_of_block
 from .counted import SFU, Counts, Work
+from .row_repeats import shared_rows
 
 __all__ = ["THREAD", "Members", "bytes_of", "ceil_of", "shape_of"]
 
@@ -118,11 +119,11 @@ class Members:
             return False
         if group.kind == "hybrid" and next(iter(group.hybrid_problems()), None) is not None:
             return False
-        if group.kind == "lanes":
-            return self.can_be_kept and not self._lane_problem(group)
+        if group.kind == "lanes" and (not self.can_be_kept or self._lane_problem(group) or not group.lanes.items):
+            return False
         copies = max(self.copies(group).values()) * group.pixels[0] * group.pixels[1]
         is_small = copies <= MOST_UNROLLED_COPIES or len(self.nodes) == 1
-        return is_small and self.shared_bytes(group) <= SHARED_BYTES
+        return is_small and (group.kind == "lanes" or self.shared_bytes(group) <= SHARED_BYTES)
 
     @cached_property
     def can_be_kept(self) -> bool:
@@ -284,18 +285,20 @@ class Members:
         *,
         fill: bool,
         edge: bool = False,
+        rows: frozenset[Node[Any]] = frozenset(),
     ) -> Counts:
         """What a thread does for ``pixels`` neighbouring pixels of each root. ``fill``: the roots are computed for
-        their tiles, and not read from these. ``edge``: in a team at an edge."""
-        key = roots, tiled, pixels, fill, edge
+        their tiles, and not read from these. ``edge``: in a team at an edge. ``rows``: operators that are computed in
+        the rows of a thread, which may share rows of images of other sizes (`tiling.rows`)."""
+        key = roots, tiled, pixels, fill, edge, rows
         if key not in self._counts:
             needed = self.needed(roots)
             tiles = tiled & needed
             padding = self.padding(tiled).boundaries if edge else {}
             padded = frozenset((tile, padding[tile]) for tile in tiles if tile in padding)
-            what = roots, needed, tiles, pixels, fill, edge, padded, self.reread
+            what = roots, needed, tiles, pixels, fill, edge, padded, self.reread, rows & needed
             if what not in self.counted:
-                self.counted[what] = self._count(roots, tiled, pixels, fill, edge)
+                self.counted[what] = self._count(roots, tiled, pixels, fill, edge, rows)
             self._counts[key] = self.counted[what]
         return self._counts[key]
 
@@ -310,7 +313,13 @@ class Members:
         return self._needs[roots]
 
     def _count(
-        self, roots: tuple[Node[Any], ...], tiled: frozenset[Node[Any]], pixels: tuple[int, int], fill: bool, edge: bool
+        self,
+        roots: tuple[Node[Any], ...],
+        tiled: frozenset[Node[Any]],
+        pixels: tuple[int, int],
+        fill: bool,
+        edge: bool,
+        rows: frozenset[Node[Any]],
     ) -> Counts:
         inside: set[Image[Any]] = {*self.nodes}
         computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
@@ -325,7 +334,9 @@ class Members:
         moved: dict[Image[Any], float] = {}
         #: Images that are read with checks.
         checked: set[Image[Any]] = set()
-        alu = sfu = loads = reads = checks = 0.0
+        #: What far accesses of images outside read, and around which pixels: equal reads count once.
+        seen: set[tuple[Any, ...]] = set()
+        alu = sfu = loads = reads = checks = distant_loads = 0.0
         for node in reversed(self.nodes):
             together = 0.0
             if node in near and node in computed:
@@ -337,6 +348,10 @@ class Members:
                 continue
             operations = operations_of(node)
             alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / SFU
+            repeats = shared_rows(node, pixels, together) if node in rows else None
+            if repeats is not None:
+                alu -= repeats.pixels * repeats.operations.alu
+                sfu -= repeats.pixels * repeats.operations.functions / SFU
             for access in node.accesses:
                 image, window, (width, height) = access.image, self._window(access, node), access.extent.size
                 is_window = access.param.is_window
@@ -345,9 +360,15 @@ class Members:
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
                 # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
                 below = distant if window is not None else count
+                below -= repeats.pixels if repeats is not None and access.param.name in repeats.images else 0
                 single = 0.0 if window is None else apart + together if is_exchanged else apart
+                if window is None and together and image not in inside and not has_large_loops(node):
+                    what = image, access.centres, access.boundary, access.extent, near[node]
+                    below -= min(below, together) if what in seen else 0
+                    seen.add(what)
                 if image not in inside:
                     loads += taps * (below + single)
+                    distant_loads += taps * below
                 else:
                     far[image] = far.get(image, 0.0) + taps * below
                     if image in computed:
@@ -370,7 +391,7 @@ class Members:
             count = min(_positions(reach, pixels), wanted.get(image, inf))
             loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
             checks += count if image in checked else 0
-        return Counts(alu, sfu, loads, reads, checks)
+        return Counts(alu, sfu, loads, reads, checks, distant_loads)
 
     def _window(self, access: Access, node: Node[Any]) -> Reach | None:
         return window_of(access, node, self.options)

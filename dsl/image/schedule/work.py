@@ -13,6 +13,7 @@ from ....toolchain.occupancy import occupancy
 from ... import types as t
 from ..groups import Group
 from ..operators import Image, Node
+from ..tiling.rows import sharing_nodes
 from ..tiling.teams import WARP
 from .counted import SFU, SHUFFLE, Counts, Work
 from .lane_work import lane_work
@@ -60,7 +61,8 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
     #: Live registers: pixels that a thread needs at a time.
     live = 0.0
     if columns:
-        each = members.counts(group.stored, group.tiled, (1 if columns > 1 else columns, tall), fill=False)
+        rows, shape = sharing_nodes(group), (1 if columns > 1 else columns, tall)
+        each = members.counts(group.stored, group.tiled, shape, fill=False, rows=rows)
         total += each.times(columns)
         code += each.instructions * columns * members.unrolled
         live = each.kept(tall) * members.unrolled

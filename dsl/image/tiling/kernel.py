@@ -15,7 +15,7 @@ Sources: Qiao, thesis, §3.6.3 (index exchange); Jangda, Guha: Model-Based Warp 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ... import types as t
@@ -37,10 +37,11 @@ from ..lowering import (
     region,
     words_of,
 )
-from ..operator_body import PixelFunction
+from ..operator_body import Centre, PixelFunction
 from ..operators import Access, Node
 from ..sizes import smallest
 from .padding import Reads
+from .rows import equal_rows, keeps_row, shares_rows
 from .strips import Strips, strips_of
 
 __all__ = ["Context", "GroupKernel", "Tile"]
@@ -62,11 +63,13 @@ _WORDS = (
 class Context:
     """Where a pixel function is used. ``inner``: in a team whose tiles are inside of all images. ``far``: below an
     access of pixels that are not near, so that tiles cannot be read. ``root``: the operator whose pixel is computed, if
-    its tiles are read from an array of the pixels around it (`hybrid`)."""
+    its tiles are read from an array of the pixels around it (`hybrid`). ``rows``: in the row of a thread that the
+    kernel is computing (`rows`)."""
 
     inner: bool
     far: bool = False
     root: Node[Any] | None = None
+    rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ class GroupKernel:
         self.pitches = group.pitches(options)
         self.tiles = {node: self._tile(node) for node in group.nodes if node in group.tiled and node in self.reaches}
         self.reads = Reads(group.nodes, options, frozenset(self.tiles))
+        self.shares_rows = shares_rows(group)
         #: By name: maps of boundaries and constants that the text of the kernel mentions.
         self.maps: dict[str, object] = {}
         self.variables = {param for tile in self.tiles.values() for param in (tile.array, tile.x, tile.y)}
@@ -109,6 +113,8 @@ class GroupKernel:
         self.params: dict[Param, None] = {}
         #: By pitch: the variable with the place of a strip.
         self._places: dict[int, str] = {}
+        #: By how many rows of a thread have the same centre: the variable with the first of them (`rows`).
+        self._first_rows: dict[int, Param] = {}
 
     # --- pixel functions ---------------------------------------------------------------------------------------
 
@@ -140,7 +146,8 @@ class GroupKernel:
         if is_near and image in self.tiles:
             stored = self.stored(self.tiles[image], context)
         else:
-            stored = self.pixel(image, context if is_near else Context(inner=False, far=True))
+            below = replace(context, rows=context.rows and keeps_row(access, reader))
+            stored = self.pixel(image, below if is_near else Context(inner=False, far=True))
         return mapped(access, checks, stored, self.arguments, name)
 
     def stored(self, tile: Tile, context: Context) -> PixelFunction:
@@ -162,7 +169,8 @@ class GroupKernel:
     def _pixel(self, node: Node[Any], context: Context) -> PixelFunction:
         loads = {access.param.name: self.source(access, node, context) for access in node.accesses}
         space, name = node.space, self.arguments.reserved(f"{node.operator.name}_at")
-        at = region(node, loads, self.arguments, name, unrolled=self.is_unrolled)
+        rows = self._first_row if context.rows and not space.y0 else None
+        at = region(node, loads, self.arguments, name, unrolled=self.is_unrolled, rows=rows)
         if not space.x0 and not space.y0:
             return at
         # Where pixels around the root are read, offsets have to be constants.
@@ -172,6 +180,17 @@ class GroupKernel:
         moved = self.arguments.reserved(f"{node.operator.name}_in_image")
         params = [*at.params, *(param for param in taken if param not in at.params)]
         return pixel_function(moved, params, node.pixel, [f"return {name}({values})"], {name: at.function})
+
+    def _first_row(self, centre: Centre) -> Param | None:
+        """The variable with the first row of a thread that has the same centre as the present one. None if there is no
+        other such row."""
+        count = equal_rows(centre, self.group.pixels[1])
+        if count == 1:
+            return None
+        if count not in self._first_rows:
+            self._first_rows[count] = Param(self.arguments.reserved(f"first_of_{count}_rows"), t.I32)
+            self.variables.add(self._first_rows[count])
+        return self._first_rows[count]
 
     def _origin(self, node: Node[Any]) -> tuple[Param, Param]:
         """The coordinates of the first pixel of a node."""
@@ -294,8 +313,12 @@ class GroupKernel:
             "out_x = first_x + local_x" + (f" + ({column}) * {across}" if column else ""),
             "out_y = first_y + local_y" + (f" * {pixels_y} + k" if pixels_y > 1 else ""),
         ]
-        stores = self.stores(context, "out_x", "out_y")
+        stores = self.stores(replace(context, rows=context.inner and self.shares_rows), "out_x", "out_y")
         if context.inner:
+            body += [
+                f"{first.name} = first_y + local_y * {pixels_y} + k // {count} * {count}"
+                for count, first in self._first_rows.items()
+            ]
             body += stores
         else:
             first = self.group.stored[0]
@@ -377,7 +400,8 @@ class GroupKernel:
         """Whether some block does more than guard its stores."""
         accesses = [(access, node) for node in self.group.nodes for access in node.accesses if node in self.reaches]
         near = [(access, node) for access, node in accesses if window_of(access, node, self.options) is not None]
-        return bool(self.tiles) or any(any(checks_of(access, node, self.options)) for access, node in near)
+        is_checked = any(any(checks_of(access, node, self.options)) for access, node in near)
+        return bool(self.tiles) or is_checked or self.shares_rows
 
     def made(self, name: str) -> tuple[GeneratedKernel, tuple[KernelArgument, ...]]:
         """The kernel called ``name``, with its arguments."""
