@@ -1,6 +1,6 @@
 """Image pipelines fused and as CUDA graphs: times beside separate kernels, and estimates beside measurements.
 
-    python docs/experiments/image_streams.py [PART ...] [--build] [--plans FILE] [--seconds N] [--sizes N,N] [--wait FILE]
+    python docs/experiments/image_streams.py [PART ...] [--build] [--plans FILE] [--wait FILE] [--seconds N] [--sizes N]
 
 Parts: ``fusion`` (six pipelines in separate kernels, and fused along edges, by minimum cuts, by exhaustive search and
 by the search that is used), ``edges`` (each edge of the graphs fused alone: what it saves, estimated and measured),

@@ -156,5 +156,6 @@ def _computed(
                     for each, is_window in zip(arguments, windows, strict=True)
                 ]
                 made = function(*values)
-                out[row, column] = [wrapped(each, dtype) for each in (made if isinstance(made, tuple) else (made,))]
+                parts: tuple[Any, ...] = made if lanes > 1 else (made,)
+                out[row, column] = [wrapped(each, dtype) for each in parts]
     return out if lanes > 1 else out[..., 0]

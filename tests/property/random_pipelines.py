@@ -1,8 +1,8 @@
 """Random image pipelines: the text of their operators, masks, boundaries, types, scales and sizes.
 
-Inputs may differ in their size and type: numbers of 1 to 8 bytes, and vectors. Results are numbers or vectors. Operators
-read windows, single pixels and two numbers of the pipeline. Some outputs are read by other operators, too. A boundary is
-UNDEFINED where the space of an operator keeps its window inside of the image.
+Inputs may differ in their size and type: numbers of 1 to 8 bytes, and vectors. Results are numbers or vectors.
+Operators read windows, single pixels and two numbers of the pipeline. Some outputs are read by other operators, too. A
+boundary is UNDEFINED where the space of an operator keeps its window inside of the image.
 
 An operator is a Python function in the common part of the kernel language and plain Python on NumPy scalars, so that
 `image_interpreter` can run the same text.
@@ -101,6 +101,12 @@ def random_pipeline(seed: int, least: int = 1, most: int = 4) -> RandomPipeline:
     return _Writer(random.Random(seed)).pipeline(least, most)
 
 
+def another(found: RandomPipeline, seed: int) -> tuple[list[Array], list[Any]]:
+    """Other pixels and other numbers for a pipeline."""
+    rng = random.Random(f"another:{seed}")
+    return [_pixels(rng, image) for image in found.graph.inputs], list(_numbers(rng).values())
+
+
 class _Writer:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -118,7 +124,11 @@ class _Writer:
             inputs.append(InputImage(f"image{number}", _pixel(kind), *size))
             if rng.random() < 0.3:
                 size = rng.choice(sizes)
-        self.scalars = [ScalarInput("number", types.I32), ScalarInput("factor", types.F32), ScalarInput("few", types.U8)]
+        self.scalars = [
+            ScalarInput("number", types.I32),
+            ScalarInput("factor", types.F32),
+            ScalarInput("few", types.U8),
+        ]
         images: list[Image[Any]] = list(inputs)
         nodes: list[Image[Any]] = []
         for number in range(rng.randint(least, most)):
@@ -131,12 +141,7 @@ class _Writer:
         graph = graph_of("fuzz", outputs, inputs, self.scalars)
         arrays = {image.name: _pixels(rng, image) for image in inputs}
         block = rng.choice([(32, 8), (32, 2), (64, 2), (16, 4), (128, 1)])
-        numbers = {
-            "number": np.int32(rng.randint(-9, 9)),
-            "factor": np.float32(rng.choice([0.5, -0.75, 1.1])),
-            "few": np.uint8(rng.randint(0, 255)),
-        }
-        return RandomPipeline(graph, self.texts, arrays, numbers, block, self.names)
+        return RandomPipeline(graph, self.texts, arrays, _numbers(rng), block, self.names)
 
     def _node(self, number: int, images: list[Image[Any]]) -> Image[Any]:
         rng = self.rng
@@ -169,10 +174,10 @@ class _Writer:
         arguments.append(self.scalars[0] if rng.random() < 0.7 else 5)
         params.append("number: i32")
         if rng.random() < 0.4:
-            more = self.scalars[1] if is_float else self.scalars[2]
-            arguments.append(more)
-            params.append(f"{more.name}: {more.type}")
-            lines.append(f"total = total + {more.name}")
+            scalar = self.scalars[1] if is_float else self.scalars[2]
+            arguments.append(scalar)
+            params.append(f"{scalar.name}: {scalar.type}")
+            lines.append(f"total = total + {scalar.name}")
         result = rng.choice(_FLOATS) if is_float else rng.choice(_INTEGERS)
         if rng.random() < 0.12:
             result = rng.choice(["float2", "float4"] if is_float else ["int2", "uchar4"])
@@ -288,6 +293,15 @@ def _result(kind: str) -> str:
     if kind in lanes:
         return f"return {kind}({lanes[kind]})"
     return f"return {kind}(total & 255)" if kind in ("u8", "i8") else f"return {kind}(total)"
+
+
+def _numbers(rng: random.Random) -> dict[str, Any]:
+    """The numbers of a pipeline."""
+    return {
+        "number": np.int32(rng.randint(-9, 9)),
+        "factor": np.float32(rng.choice([0.5, -0.75, 1.1])),
+        "few": np.uint8(rng.randint(0, 255)),
+    }
 
 
 def _pixels(rng: random.Random, image: Image[Any]) -> Array:
