@@ -56,14 +56,15 @@ def _paper(graph: Graph, options: Options) -> Plan:
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
     model = time_model()
-    return with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
+    plan, _ = dynamic_plan(Chooser(with_pixel_images(graph), options, model), regroup=True)
+    return with_points_copied(plan, options, model)
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
     model, searched, works = time_model(), with_pixel_images(graph), dict[Any, Any]()
     known = KnownMembers(searched, options)
-    by_time = dynamic_plan(Chooser(searched, options, model, works, known))[0]
+    by_time, _ = dynamic_plan(Chooser(searched, options, model, works, known), regroup=True)
     plans = {
         "dynamic": with_points_copied(by_time, options, model),
         "paper": dynamic_plan(Chooser(searched, options, paper_model(), works, known))[0],

@@ -4,7 +4,7 @@ The least cost from a set of operators that are computed already is the least on
 next, of the group and of the rest. All groups of connected operators are considered, and for each of them all tiles,
 blocks, pixels of a thread and registers of `shapes`. In a large graph, groups are compared in few shapes. Where a graph
 has too many sets (parallel branches), groups are found by the search of fusion (`fusion.planning.searched`) with the
-same costs.
+same costs. `regrouped` then changes a few groups at a time, also to groups of operators that are not connected.
 
 Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.4 and §6; Jangda, Bondhugula: An Effective Fusion and Tile
 Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from ...errors import DslError
-from ..fusion.partition import Block, Partition, Problem
+from ..fusion.partition import Block, Partition, Problem, improved
 from ..fusion.planning import searched
 from ..graph import Graph
 from ..groups import Group, Plan, groups_of
@@ -40,6 +40,8 @@ MOST_SETS = 400
 MOST_EXACT = 10
 #: The most groups of a larger graph that are compared in the exact search, and in the search that takes its place.
 MOST_COMPARED = 700
+#: The most groups that are compared after the exact search.
+MOST_REGROUPED = 100
 
 
 @dataclass
@@ -152,15 +154,26 @@ class _TooManySets(Exception):
     """The graph has too many sets of computed operators."""
 
 
-def dynamic_plan(chooser: Chooser) -> tuple[Plan, float]:
-    """The plan with the least cost, and its cost in microseconds."""
+def dynamic_plan(chooser: Chooser, *, regroup: bool = False) -> tuple[Plan, float]:
+    """The plan with the least cost, and its cost in microseconds. With ``regroup``, operators without an edge or a
+    common input may be in one group, too."""
     try:
         partition = _Exact(chooser).partition()
+        if regroup:
+            partition = regrouped(chooser, partition)
     except _TooManySets:
         partition = searched(_problem(chooser))
         # The blocks of the search are the costs that are known; among them are those of single operators.
         partition = min(partition, _in_order(chooser), key=lambda each: sum(_cost(chooser, block) for block in each))
     return chooser.plan(partition)
+
+
+def regrouped(chooser: Chooser, partition: Partition) -> Partition:
+    """The partition after small changes of its blocks, while the cost falls: blocks are merged, divided anew, and
+    operators are moved (`fusion.partition.improved`). A block need not be connected."""
+    problem = _problem(chooser, MOST_REGROUPED)
+    # A block may cost as much as its operators alone: then it has no value in the problem.
+    return improved(problem, [partition]) if problem.total(partition) is not None else partition
 
 
 def _cost(chooser: Chooser, block: Block) -> float:
@@ -263,9 +276,10 @@ class _Exact:
         return len(found) == len(group)
 
 
-def _problem(chooser: Chooser) -> Problem:
-    """The search problem of fusion: the value of a block is what it saves."""
-    graph, most = chooser.graph, chooser.compared + MOST_COMPARED
+def _problem(chooser: Chooser, more: int = MOST_COMPARED) -> Problem:
+    """The search problem of fusion: the value of a block is what it saves. At most ``more`` groups are compared that
+    are not known yet."""
+    graph, most = chooser.graph, chooser.compared + more
     number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
 
     def value(block: Block) -> float | None:
