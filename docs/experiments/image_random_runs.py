@@ -1,6 +1,6 @@
 """Random image pipelines as a user calls them on a GPU: arrays of NumPy, CuPy and PyTorch, streams, graphs, threads.
 
-    python docs/experiments/image_random_runs.py [--first N] [--count N] [--jobs N] [--wait FILE] [--seconds N]
+    python docs/experiments/image_random_runs.py [--first N] [--count N] [--jobs N] [--only WORD ...] [--wait FILE]
 
 The pipelines are those of `tests/property/random_pipelines.py`: several inputs and outputs of different types and
 sizes, numbers, all boundaries. What each computes for two sets of pixels and numbers comes from naive kernels on the
@@ -13,19 +13,23 @@ emulator, and, without a GPU, the kernels of each lowering are compiled. Then, f
 - launches in a stream and as a graph, again and again with the two sets;
 - two threads that call one compiled pipeline, with PyTorch tensors on two streams, and with NumPy arrays.
 
-All results must have the bits of the emulator. ``--wait`` does everything that needs no GPU, and then waits for a file.
+All results must have the bits of the emulator. ``--only`` makes some of the calls: NumPy, CuPy, PyTorch, threads.
+``--wait`` does everything that needs no GPU, and then waits for a file.
 The exit code is 1 if a result differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
+import importlib
 import os
 import random
 import sys
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +45,7 @@ from ptxmotion.dsl.image.lowered import Lowered
 from ptxmotion.dsl.image.lowerings import lower
 from ptxmotion.dsl.image.schedule.auto import scheduled
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.harness.cuda import CudaBackend
 from ptxmotion.python_child import process_pool
 from ptxmotion.toolchain.cubin_cache import assemble_kept
 
@@ -237,26 +242,27 @@ def with_threads(case: Case, word: str, torch: Any, backend: Any) -> None:
             list(pool.map(action, (0, 1)))
 
 
-def run(cases: list[Case], end: float) -> int:
-    """Run what there is time for; the number of faults."""
-    import importlib
+WORDS = ("NumPy", "CuPy", "PyTorch", "threads")
 
-    from ptxmotion.harness.cuda import CudaBackend
 
+def run(cases: list[Case], end: float, words: Sequence[str]) -> int:
+    """Make the calls of these words, as many as there is time for; the number of faults."""
     torch, cupy = (importlib.import_module(name) for name in ("torch", "cupy"))
     backend, done, faults = CudaBackend(), Counter[str](), 0
     print(backend.describe()["gpu"], flush=True)
+    actions: dict[str, tuple[Any, ...]] = {
+        "NumPy": (with_numpy, backend),
+        "CuPy": (with_cupy, cupy),
+        "PyTorch": (with_torch, torch),
+        "threads": (with_threads, torch, backend),
+    }
     for case in cases:
         if time.monotonic() > end:
             break
         done["pipelines"] += 1
         for word in case.compiled:
-            for name, action, arguments in (
-                ("NumPy", with_numpy, (backend,)),
-                ("CuPy", with_cupy, (cupy,)),
-                ("PyTorch", with_torch, (torch,)),
-                ("threads", with_threads, (torch, backend)),
-            ):
+            for name in words:
+                action, *arguments = actions[name]
                 try:
                     action(case, word, *arguments)
                     done[name] += 1
@@ -278,8 +284,11 @@ def main() -> int:
     parser.add_argument("--build-seconds", type=float, default=3600, help="no pipeline is compiled later")
     parser.add_argument("--seconds", type=float, default=3600, help="no pipeline runs later")
     parser.add_argument("--build", action="store_true", help="only compile and emulate")
+    parser.add_argument("--only", nargs="*", default=WORDS, choices=WORDS, help="make these calls only")
     parser.add_argument("--wait", type=Path, help="a file: use the GPU when it exists")
     chosen = parser.parse_args()
+    # A crash of a library shows where it was.
+    faulthandler.enable()
     end = time.time() + chosen.build_seconds
     expected: dict[int, list[Arrays]] = {}
     faults = 0
@@ -295,10 +304,12 @@ def main() -> int:
     if chosen.build:
         return bool(faults)
     cases = [case_of(seed, results) for seed, results in expected.items()]
+    for name in ("torch", "cupy"):
+        importlib.import_module(name)
     print(f"ready: {len(cases)}", flush=True)
     while chosen.wait and not chosen.wait.exists():
         time.sleep(0.1)
-    return bool(faults + run(cases, time.monotonic() + chosen.seconds))
+    return bool(faults + run(cases, time.monotonic() + chosen.seconds, chosen.only))
 
 
 if __name__ == "__main__":
