@@ -11,7 +11,7 @@ emulator, and, without a GPU, the kernels of each lowering are compiled. Then, f
   with strides must be refused;
 - PyTorch tensors on a stream that is not the default one;
 - launches in a stream and as a graph, again and again with the two sets;
-- two threads that call one compiled pipeline, with PyTorch tensors on two streams, and with NumPy arrays.
+- two new threads that call one compiled pipeline, with PyTorch tensors, also on two streams, and with NumPy arrays.
 
 All results must have the bits of the emulator. ``--only`` makes some of the calls: NumPy, CuPy, PyTorch, threads.
 ``--wait`` does everything that needs no GPU, and then waits for a file.
@@ -222,23 +222,31 @@ def with_torch(case: Case, word: str, torch: Any) -> None:
 
 
 def with_threads(case: Case, word: str, torch: Any, backend: Any) -> None:
-    """Two threads with tensors on two streams, and two with NumPy arrays on one backend."""
+    """Two new threads with tensors, then two on streams of their own, then two with NumPy arrays on one backend. In the
+    first and in the last ones nothing has used the GPU before."""
     compiled = case.compiled[word]
+    given = [tensors(arrays, torch) for arrays, _ in case.arguments]
+    torch.cuda.synchronize()
 
-    def by_torch(which: int) -> None:
+    def by_tensors(which: int) -> None:
+        made = [compiled(*given[which], *case.arguments[which][1]) for _ in range(CALLS)]
+        for results in made:
+            case.check(which, results, f"{word}, PyTorch, two threads")
+
+    def on_streams(which: int) -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             arrays, numbers = case.arguments[which]
             made = [compiled(*tensors(arrays, torch), *numbers) for _ in range(CALLS)]
             for results in made:
-                case.check(which, results, f"{word}, PyTorch, two threads")
+                case.check(which, results, f"{word}, PyTorch, two streams")
 
     def by_numpy(which: int) -> None:
         arrays, numbers = case.arguments[which]
         for _ in range(CALLS):
             case.check(which, compiled(*arrays, *numbers, backend=backend), f"{word}, NumPy, two threads")
 
-    with ThreadPoolExecutor(2) as pool:
-        for action in (by_torch, by_numpy):
+    for action in (by_tensors, on_streams, by_numpy):
+        with ThreadPoolExecutor(2) as pool:
             list(pool.map(action, (0, 1)))
 
 
