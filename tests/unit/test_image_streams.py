@@ -348,6 +348,22 @@ def test_complementary_kernels() -> None:
     assert not is_complementary([THREADS]) and not is_complementary([THREADS, Usage(0.1, 0.1, 0.1)])
 
 
+@pytest.mark.parametrize(("sm", "exist"), [(75, True), (80, False), (86, True), (89, True), (90, False), (120, True)])
+def test_where_complementary_kernels_exist(sm: int, exist: bool) -> None:
+    """Of all blocks of an image kernel: up to 1024 threads and 48 KiB of shared memory."""
+    machine = architecture(sm)
+    assert machine is not None
+    usages = {
+        usage_of(threads, registers, shared << 10, machine)
+        for threads in range(128, 1025, 128)
+        for registers in range(16, 255, 8)
+        for shared in (0, 24, 48)
+        if threads * registers <= 65536
+    }
+    large = [usage for usage in usages if usage.dominant > 0.5]
+    assert any(is_complementary([one, other]) for one in large for other in large) == exist
+
+
 def test_the_example_of_the_thesis_is_pipelined() -> None:
     """Three pipelines of two kernels, 0 to 3, 1 to 4 and 2 to 5: the reader of each kernel runs beside the next one."""
     made = pipelined([THREADS] * 3 + [SHARED] * 3, [(0, 3), (1, 4), (2, 5)])
