@@ -27,6 +27,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -191,7 +192,7 @@ class _LaunchConfig(ctypes.Structure):
 
 
 class CudaBackend:
-    """One GPU, one context, one stream.
+    """One GPU, one context, one stream. One thread at a time may use it; its device becomes current in each.
 
     ``stream`` is a `cuda.core.Stream`. ``_pool`` maps a size to the pointers of freed allocations of this size,
     ``_cubins`` maps PTX to its cubin, and ``_allowed`` maps the handle of a kernel to the bytes of dynamic shared
@@ -204,9 +205,13 @@ class CudaBackend:
         self.driver = require_driver()
         self.device = self.call("cuDeviceGet", device)
         core = importlib.import_module("cuda.core")
+        #: ``is_current`` is set in the threads in which the device has become current.
+        self._thread = threading.local()
+        self._core, self._ordinal = core, device
         with _device_errors():
             self.core_device = core.Device(device)
-            self.core_device.set_current()
+        self._enter()
+        with _device_errors():
             self.stream = self.create_stream()
         self._object_code = core.ObjectCode
         self._timed = core.EventOptions(timing_enabled=True)
@@ -220,6 +225,13 @@ class CudaBackend:
         self._kernels: list[CudaKernel] = []
         # The library that the bindings have loaded. A call through the bindings costs about 2 µs more.
         self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+    def _enter(self) -> None:
+        """Make the device current in this thread. In a new thread, no context is."""
+        if not hasattr(self._thread, "is_current"):
+            with _device_errors():
+                self._core.Device(self._ordinal).set_current()  # cuda.core has one object for each thread
+            self._thread.is_current = True
 
     def create_stream(self) -> Any:
         """A new stream that does not wait for the default stream."""
@@ -257,6 +269,7 @@ class CudaBackend:
 
     def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
         """Load machine code. ``is_grid_wide``: its kernels need cooperative launches."""
+        self._enter()
         with _device_errors():
             code = self._object_code.from_cubin(cubin)
             _ = code.handle  # loads it
@@ -277,6 +290,7 @@ class CudaBackend:
     def allocate(self, nbytes: int, /) -> CudaBuffer:
         """Device memory with undefined content; from the pool if memory of this size was freed before. Raises
         `DeviceFailed`."""
+        self._enter()
         size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
         free = self._pool.get(size)
         if free:
@@ -310,6 +324,7 @@ class CudaBackend:
 
     def write(self, buffer: CudaBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
         """Copy an array to the device."""
+        self._enter()
         raw = np.ascontiguousarray(array)
         _check_range(buffer, offset, raw.nbytes)
         if raw.nbytes:
@@ -318,6 +333,7 @@ class CudaBackend:
 
     def read(self, buffer: CudaBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
         """Copy elements to the host, after all earlier work on the stream."""
+        self._enter()
         array = np.empty(count, dtype)
         _check_range(buffer, offset, array.nbytes)
         if array.nbytes:
@@ -327,6 +343,7 @@ class CudaBackend:
 
     def fill(self, buffer: CudaBuffer, byte: int, /) -> None:
         """Set every byte."""
+        self._enter()
         if buffer.nbytes:
             self.call("cuMemsetD8Async", buffer.pointer, byte & 0xFF, buffer.nbytes, self.stream.handle)
 
@@ -334,6 +351,7 @@ class CudaBackend:
         self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
     ) -> None:
         """Copy between buffers."""
+        self._enter()
         _check_range(target, target_offset, nbytes)
         _check_range(source, source_offset, nbytes)
         if nbytes:
@@ -379,6 +397,7 @@ class CudaBackend:
         packed: PackedArguments,
     ) -> None:
         """Launch with packed arguments."""
+        self._enter()
         self.allow_shared(kernel, shared)
         stream = self.stream.handle
         if kernel.is_grid_wide:
@@ -441,6 +460,7 @@ class CudaBackend:
 
     def synchronize(self) -> None:
         """Wait for the stream. Raises `DeviceFailed` if a kernel has failed."""
+        self._enter()
         with _device_errors():
             self.stream.sync()
 
@@ -478,6 +498,7 @@ class CudaBackend:
 
     def graph(self, body: Callable[[], None]) -> Any:
         """A CUDA graph (`cuda.core.graph.Graph`) of the work that ``body`` puts on the stream."""
+        self._enter()
         with _device_errors():
             builder = self.stream.create_graph_builder()
             builder.begin_building("thread_local")
@@ -494,6 +515,7 @@ class CudaBackend:
 
     def launch_graph(self, graph: Any) -> None:
         """Launch a graph on the stream. Raises `DeviceFailed`."""
+        self._enter()
         try:
             graph.launch(self.stream)
         except Exception as error:

@@ -1,7 +1,7 @@
 """A GPU as a device of the runtime, through cuda-python. The C library launches, or Python where it is not built.
 
 Requires: the extra `gpu`, a driver for CUDA 13.0 or newer. Guarantees: kernels are launched in the current context; if
-there is none, the primary context of the first device becomes current. Nothing waits for the GPU. Arrays must live
+a thread has none, the primary context of the first device becomes current. Nothing waits for the GPU. Arrays must live
 until the kernel has run, and the caller orders the work on streams, as for every launch.
 Refuses: `MachineMissing` without a usable GPU; `DeviceFailed` for every error of the driver; `TypeError` for a stream
 or an array that is not known.
@@ -29,6 +29,9 @@ from .statistics import Statistics
 
 __all__ = ["CudaDevice", "CudaModule"]
 
+#: The status of a launch without a context: CUDA_ERROR_INVALID_CONTEXT.
+_NO_CONTEXT = 201
+
 #: `ptxmotion_extent`.
 _EXTENT = struct.Struct("<QQ")
 
@@ -44,8 +47,7 @@ class CudaDevice:
     def __init__(self, library: Library | None = None, *, in_python: bool = False) -> None:
         self.driver = require_driver()
         self.library = None if in_python else library or _library()
-        if not int(self.call("cuCtxGetCurrent")):
-            self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0)))
+        self.enter()
         # A call through ctypes takes less time than one through the bindings.
         self.functions = ctypes.CDLL("libcuda.so.1")
 
@@ -55,6 +57,14 @@ class CudaDevice:
         if status != self.driver.CUresult.CUDA_SUCCESS:
             raise DeviceFailed(f"{name}: {status.name}")
         return values[0] if len(values) == 1 else tuple(values) or None
+
+    def enter(self) -> bool:
+        """Make the primary context of the first device current if this thread has no context, and say whether it had
+        none."""
+        if int(self.call("cuCtxGetCurrent")):
+            return False
+        self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0)))
+        return True
 
     @property
     def sm(self) -> int:
@@ -173,16 +183,27 @@ class CudaModule:
             arguments = split(kernel.parameters, packed.block)
             self.launch(kernel, Request(arguments, grid, block, extents=packed.extents, flags=flags))
             return
-        config = packed_config(grid, block, 0, 0)
-        self._check(kernel, bound.launch(config, packed.block, _packed_extents(kernel, packed.extents), flags))
+        config, extents = packed_config(grid, block, 0, 0), _packed_extents(kernel, packed.extents)
+        status = bound.launch(config, packed.block, extents, flags)
+        if status and self._may_launch_again(status):
+            status = bound.launch(config, packed.block, extents, flags)
+        self._check(kernel, status)
 
     def launch(self, kernel: KernelContract, request: Request) -> None:
         """Choose a version and launch it. Raises `DeviceFailed`."""
         bound = self._bound.get(kernel.name)
-        self._check(
-            kernel,
-            self._launch_in_python(kernel, request) if bound is None else _launch_in_c(bound, kernel, request),
-        )
+
+        def launched() -> int:
+            return self._launch_in_python(kernel, request) if bound is None else _launch_in_c(bound, kernel, request)
+
+        status = launched()
+        if status and self._may_launch_again(status):
+            status = launched()
+        self._check(kernel, status)
+
+    def _may_launch_again(self, status: int) -> bool:
+        """Whether a launch failed because this thread had no context. It has one afterwards."""
+        return status == _NO_CONTEXT and self._device.enter()
 
     def _check(self, kernel: KernelContract, status: int) -> None:
         if status:

@@ -1,13 +1,13 @@
 """Image pipelines fused and as CUDA graphs: times beside separate kernels, and estimates beside measurements.
 
-    python docs/experiments/image_streams.py [PART ...] [--build] [--plans FILE] [--seconds N] [--sizes N,N]
+    python docs/experiments/image_streams.py [PART ...] [--build] [--plans FILE] [--wait FILE] [--seconds N] [--sizes N]
 
 Parts: ``fusion`` (six pipelines in separate kernels, and fused along edges, by minimum cuts, by exhaustive search and
 by the search that is used), ``edges`` (each edge of the graphs fused alone: what it saves, estimated and measured),
 ``levels`` (five programs with pyramids: separate launches, a graph of separate kernels, fused launches, and a graph of
 fused kernels), ``branches`` (small kernels in branches and in a chain). Needs nvcc and, unless ``--build`` only
 compiles, a GPU and the extra `gpu`. ``--build`` writes the plans to FILE, and a run without it reads them from there:
-the search and the compiler need no GPU.
+the search and the compiler need no GPU. ``--wait`` makes all kernels, and uses the GPU when a file exists.
 
 Times are medians in microseconds. Arms take turns in random order. The rounds are done twice, and each row has both
 medians. ``fusion`` and ``edges`` time a graph of ten runs, so launches of the host do not count. ``levels`` and
@@ -389,6 +389,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120, help="no row starts later")
     parser.add_argument("--sizes", default="512,1024,2048,4096", help="widths and heights")
     parser.add_argument("--jobs", type=int, default=8, help="kernels that are compiled at a time")
+    parser.add_argument("--wait", type=Path, help="a file: use the GPU when it exists, --seconds from then on")
     chosen = parser.parse_args()
     start = time.monotonic()
     sizes = [int(each) for each in cast("str", chosen.sizes).split(",")]
@@ -400,6 +401,9 @@ def main() -> None:
     built = Compiler(chosen.jobs)
     built.add([arm[0] for part in rows.values() for _, arms, _ in part for arm in arms.values()])
     print(f"compiled {len(built.ptx)} kernels: {time.monotonic() - start:.1f} s", flush=True)
+    while chosen.wait and not chosen.wait.exists():
+        time.sleep(0.1)
+        start = time.monotonic()
     backend = None if chosen.build else CudaBackend()
     for part, found in rows.items():
         print(f"--- {part}", flush=True)

@@ -218,6 +218,9 @@ class Compiled:
 
     def _in_place(self, arrays: list[Any], numbers: dict[str, Any], outputs: list[Any]) -> list[Any]:
         check_apart(arrays, outputs)
+        devices = dict.fromkeys(map(_device_number, (*arrays, *outputs)))
+        if len(devices) > 1:
+            raise DslError(f"the arrays are on different GPUs: {', '.join(map(str, devices))}")
         first = arrays[0]
         with device_of(first):
             memory: dict[Image[Any], Any] = dict(zip(self.graph.inputs, arrays, strict=True))

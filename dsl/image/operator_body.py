@@ -113,7 +113,8 @@ class OperatorBody:
         tree = _copied(self.tree)
         tree.name = name
         names: dict[str, object] = dict(self.names)
-        fresh = _Fresh(tree)
+        # The coordinates are not in the tree if the operator does not mention them.
+        fresh = _Fresh(tree, self.x, self.y)
         if unrolled:
             names[word := fresh("unroll")] = unroll
             _Unroll(word).visit(tree)
@@ -272,17 +273,22 @@ def _place(node: ast.AST, at: ast.AST) -> ast.AST:
 
 
 class _Fresh:
-    """Makes names that a function does not mention."""
+    """Makes names that a function does not mention, other than ``taken``."""
 
-    def __init__(self, tree: ast.FunctionDef) -> None:
-        self.taken = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        self.taken |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    def __init__(self, tree: ast.FunctionDef, *taken: str) -> None:
+        self.taken = {*taken, *_names_in(tree)}
 
     def __call__(self, name: str) -> str:
         while name in self.taken:
             name += "_"
         self.taken.add(name)
         return name
+
+
+def _names_in(tree: ast.FunctionDef) -> set[str]:
+    """The names that a function mentions."""
+    found = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return found | {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
 
 # --- checks -------------------------------------------------------------------------------------------------------

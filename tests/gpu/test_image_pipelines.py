@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -106,3 +107,20 @@ def test_kernels_with_many_registers_are_launched_with_large_blocks(block: tuple
     expected = differences.compile((300, 200))(array, backend=backend)
     made = differences.compile((300, 200), lowering="isp_rows", block=block)(array, backend=backend)
     assert np.array_equal(made, expected)
+
+
+@pytest.mark.parametrize("execution", ["stream", "graph"])
+def test_threads_that_have_not_used_the_gpu(execution: str) -> None:
+    """No context is current in them."""
+    to_gpu, to_host = on_gpu("torch")
+    array, backend = np.random.default_rng(6).random((61, 37), np.float32), CudaBackend()
+    compiled = twice.compile((61, 37), flags=("-fmad=false",), execution=execution)
+    given, expected = to_gpu(array), reference(reference(array, "symmetric"), "wrap")
+    calls: list[Callable[[], Any]] = [
+        lambda: compiled(array, backend=backend),
+        lambda: to_host(compiled(given)),
+    ]
+    for call in calls:
+        with ThreadPoolExecutor(1) as pool:
+            assert np.array_equal(pool.submit(call).result(), expected)
+        assert np.array_equal(call(), expected)

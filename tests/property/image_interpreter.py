@@ -14,20 +14,31 @@ from numpy.typing import NDArray
 from ptxmotion.dsl import types as t
 from ptxmotion.dsl.image import Boundary, Graph
 from ptxmotion.dsl.image.operators import Access, Image, Node, ScalarInput
+from ptxmotion.dsl.image.windows import layout_of
 
 Array = NDArray[Any]
+_NUMBERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "f32", "f64")
+_STRUCTS = ("float2", "float3", "float4", "int2", "uchar4")
 
 
-def _to_f32(value: Any) -> Any:
-    return np.float32(value)
+def wrapped(value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number as a value of this type: integers keep their low bits."""
+    if dtype.kind == "f":
+        return dtype.type(value)
+    bits = 8 * dtype.itemsize
+    low = int(value) & ((1 << bits) - 1)
+    return dtype.type(low - (1 << bits) if dtype.kind == "i" and low >> (bits - 1) else low)
 
 
-def _to_i32(value: Any) -> Any:
-    return np.int32(int(value))
+def _conversion(name: str) -> Callable[[Any], Any]:
+    """What a conversion to a type of the kernel language does: the value is promoted as in C, if it is read again."""
+    dtype = np.dtype({"f": "float", "i": "int", "u": "uint"}[name[0]] + name[1:])
+    return lambda value: _promoted(wrapped(value, dtype))
 
 
-def _to_f16(value: Any) -> Any:
-    return np.float16(value)
+def _lanes(*values: Any) -> tuple[Any, ...]:
+    """The components of a vector."""
+    return values
 
 
 class _Here:
@@ -40,15 +51,12 @@ def python_names(extra: Mapping[str, object]) -> tuple[dict[str, Any], _Here]:
     """What the text of an operator may mention, in plain Python."""
     place = _Here()
     names: dict[str, Any] = {
-        "f32": _to_f32,
-        "i32": _to_i32,
-        "f16": _to_f16,
+        **{name: _conversion(name) for name in _NUMBERS},
+        **dict.fromkeys(_STRUCTS, _lanes),
         "sqrt": np.sqrt,
         "min": min,
         "max": max,
         "abs": abs,
-        "u8": int,
-        "u16": int,
         "here": lambda: (np.int32(place.x), np.int32(place.y)),
         "Window": _AnyType(),
     }
@@ -137,9 +145,8 @@ def _computed(
             assert isinstance(scalar, t.Scalar)
             arguments.append(_promoted(scalar.dtype.type(value)))
     windows = [isinstance(each, Access) and each.param.is_window for each in node.arguments]
-    scalar = node.pixel
-    assert isinstance(scalar, t.Scalar)
-    out = np.zeros((node.height, node.width), scalar.dtype)
+    dtype, lanes = layout_of(node.pixel)
+    out = np.zeros((node.height, node.width, lanes), dtype)
     with np.errstate(all="ignore"):
         for row in range(node.height):
             for column in range(node.width):
@@ -149,5 +156,6 @@ def _computed(
                     for each, is_window in zip(arguments, windows, strict=True)
                 ]
                 made = function(*values)
-                out[row, column] = int(made) & ((1 << 8 * scalar.bytes) - 1) if scalar.kind == "u" else made
-    return out
+                parts: tuple[Any, ...] = made if lanes > 1 else (made,)
+                out[row, column] = [wrapped(each, dtype) for each in parts]
+    return out if lanes > 1 else out[..., 0]

@@ -73,7 +73,8 @@ def with_reductions(rng: random.Random, graph: Graph) -> Graph:
 
 def randomly_shared(rng: random.Random, plan: ExecutionPlan) -> ExecutionPlan:
     """The plan with buffers that are used again whenever a coin says so, whatever it costs."""
-    edges = dependences(plan.steps) if plan.mode == "branches" else plan.sharing.edges - plan.sharing.added
+    # Edges that the sharing of the plan has added may have replaced others that follow from them, so they stay.
+    edges = dependences(plan.steps) if plan.mode == "branches" else plan.edges
     likely = rng.choice([0.3, 1.0])
     sharing = share(plan.lowered, plan.steps, edges, lambda before, more: rng.random() < likely)
     return ExecutionPlan(plan.lowered, plan.steps, plan.mode, sharing, plan.kernels, plan.estimates, plan.machine)

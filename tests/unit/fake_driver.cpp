@@ -49,11 +49,12 @@ struct CUevent_st {
 };
 
 static CUctx_st context;
-static CUcontext current = nullptr;
+static thread_local CUcontext current = nullptr;
 static long ticks = 0;
 static CUresult pending = CUDA_SUCCESS;  // the error of a kernel, which the next synchronization reports
 
 static CUresult put(CUstream stream, Operation operation) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     Operation timed = [operation] { ++ticks, operation(); };
     if (stream != nullptr && stream->graph != nullptr)
         stream->graph->operations.push_back(timed);
@@ -111,6 +112,7 @@ API cuGetErrorName(CUresult error, const char** name) {
     *name = error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
             : error == CUDA_ERROR_NOT_FOUND     ? "CUDA_ERROR_NOT_FOUND"
             : error == CUDA_ERROR_INVALID_IMAGE ? "CUDA_ERROR_INVALID_IMAGE"
+            : error == CUDA_ERROR_INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
                                                 : "CUDA_ERROR_UNKNOWN";
     return CUDA_SUCCESS;
 }
@@ -229,6 +231,7 @@ API cuUserObjectRelease(CUuserObject, unsigned) DONE
 API cuGraphRetainUserObject(CUgraph, CUuserObject, unsigned, unsigned) DONE
 API cuGraphReleaseUserObject(CUgraph, CUuserObject, unsigned) DONE
 API cuGraphLaunch(CUgraphExec graph, CUstream) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     for (Operation& each : graph->operations) each();
     run_nodes(graph);
     return CUDA_SUCCESS;
@@ -286,6 +289,7 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int thr
 }
 
 API cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     *pointer = reinterpret_cast<CUdeviceptr>(std::malloc(bytes));
     return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,32 @@ def fails(action: Callable[[], object], message: str) -> None:
         assert message in str(error), str(error)
     else:
         raise AssertionError(f"{message} was expected")
+
+
+def check_threads() -> None:
+    """A thread in which no context is current uses the GPU of the backend."""
+    backend = CudaBackend()
+    kernel = backend.load_cubin(MODULE).kernel("plain")
+    out = backend.allocate(64)
+    args: list[Any] = [out, np.float32(2.5), np.int16(-3)]
+
+    def first(action: Callable[[], object]) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(action).result()
+
+    first(lambda: backend.launch(kernel, 5, 32, 0, args))
+    assert launched(backend, out)[:4] == [5, 1, 1, 32]
+    first(lambda: backend.fill(out, 1))
+    assert launched(backend, out)[0] == 0x01010101
+    first(lambda: backend.write(out, np.full(16, 7, np.uint32)))
+    first(lambda: backend.copy(out, out, 4, 4, 0))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(launched, backend, out).result()[:2] == [7, 7]
+        assert pool.submit(backend.allocate, 1 << 20).result().nbytes == 1 << 20
+    first(lambda: backend.load_cubin(MODULE).kernel("nothing"))
+    graph = backend.graph(lambda: backend.launch(kernel, 6, 32, 0, args))
+    first(lambda: backend.launch_graph(graph))
+    assert launched(backend, out)[0] == 6
 
 
 def check_errors() -> None:

@@ -23,7 +23,7 @@ class DeviceArray:
     def __init__(self, host: NDArray[Any]) -> None:
         self.host = host
         self.shape, self.dtype, self.flags = host.shape, host.dtype, host.flags
-        self.device = contextlib.nullcontext()
+        self.device: Any = contextlib.nullcontext()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -130,6 +130,10 @@ def test_what_is_refused(allocations: list[tuple[int, ...]]) -> None:
     for out in [(device, other), (other, other)]:
         with pytest.raises(DslError, match="an array of out= shares memory"):
             chain(device, 1, out=out)
+    far = DeviceArray(np.zeros((4, 10), np.int32))
+    far.device = types.SimpleNamespace(id=1)
+    with pytest.raises(DslError, match="the arrays are on different GPUs: 0, 1"):
+        chain(device, 1, out=(other, far))
     assert not Launches.made and not allocations
 
 

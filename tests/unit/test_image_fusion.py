@@ -6,7 +6,19 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.dsl import f32, sqrt
-from ptxmotion.dsl.image import Accessor, Boundary, Image, Mask, Window, local, pipeline, point
+from ptxmotion.dsl.image import (
+    Accessor,
+    Boundary,
+    Image,
+    IterationSpace,
+    Mask,
+    Window,
+    local,
+    maximum,
+    minimum,
+    pipeline,
+    point,
+)
 from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.execution import Compiled
 from ptxmotion.dsl.image.fusion import cost
@@ -339,6 +351,30 @@ def test_operators_are_fused_beside_each_other() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(made, naive, strict=True))
 
 
+def test_the_estimate_of_each_edge_is_printed() -> None:
+    """Also of an edge that loses, and why there is no kernel."""
+    far = Mask(np.ones((13, 13), np.float32))
+
+    @local(far)
+    def wide(src: Window[f32]) -> f32:
+        total: f32 = 0.0
+        for x, y, weight in far:
+            total += weight * sqrt(src[x, y])
+        return total
+
+    @pipeline
+    def pairs(src: Image[f32]) -> tuple[Image[f32], Image[f32]]:
+        first = wide(Accessor(wide(Accessor(sx(src), CLAMP)), CLAMP))
+        return gx(Accessor(first, CLAMP, scale=2), space=IterationSpace(256, 256)), maximum(f32)(first)
+
+    lines = GroupProblem(pairs.graph(512, 512), Options()).lines()
+    by_edge = dict(line.split(": ", 1) for line in lines)
+    assert by_edge["sx -> wide"].startswith("saves ")
+    assert by_edge["wide -> wide_2"].startswith("loses ")
+    assert by_edge["wide_2 -> gx"] == "no kernel: the results wide_2, gx have different pixels"
+    assert by_edge["wide_2 -> maximum"] == "no kernel: a global operator has a kernel of its own"
+
+
 def test_horizontal_fusion_needs_equal_pixels() -> None:
     @pipeline
     def sizes(src: Image[f32], small: Image[f32]) -> tuple[Image[f32], Image[f32]]:
@@ -386,3 +422,18 @@ def test_the_model_is_that_of_what_was_measured() -> None:
         graph = sobel.graph(size, size)
         group = Group(graph, graph.nodes, pixels=(1, pixels))
         assert cost_of(group, Options(), Machine()).seconds * 1e6 == pytest.approx(measured, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("count", "measured"), [(1024, 1.72), (1 << 14, 1.88), (1 << 20, 3.1), (1 << 24, 5.43), (1 << 26, 18.29)]
+)
+def test_the_model_estimates_global_operators(count: int, measured: float) -> None:
+    """Times of the minimum of so many bytes of f32 on one NVIDIA H200 (docs/experiments/reductions.md)."""
+
+    @pipeline
+    def least(src: Image[f32]) -> Image[f32]:
+        return minimum(f32)(src)
+
+    width = min(count // 4, 4096)
+    graph = least.graph(width, count // 4 // width)
+    assert cost_of(Group(graph, graph.nodes), Options(), Machine()).seconds * 1e6 == pytest.approx(measured, rel=0.3)

@@ -415,3 +415,30 @@ def names_that_meet(src: Image[f32], by_value: f32) -> Image[f32]:
 def test_a_constant_and_a_number_of_the_pipeline_have_different_names() -> None:
     image = np.arange(6, dtype=np.float32).reshape(2, 3)
     assert (names_that_meet(image, 10.0, backend=EmulatorBackend()) == image * 3 + 10).all()
+
+
+@pytest.mark.parametrize("lowering", ["naive", "isp", "fused"])
+def test_windows_may_be_called_x_and_y(lowering: str) -> None:
+    """The names of the coordinates, also where the operator does not mention them."""
+
+    @local((3, 1))
+    def apart(x: Window[i32], y: Window[i32], x_: i32) -> i32:
+        return x[1, 0] * x_ - y[-1, 0]
+
+    @local((1, 3))
+    def below(y: Window[i32]) -> i32:
+        across, down = here()
+        return y[0, 1] + across * 7 - down
+
+    @pipeline
+    def named(x: Image[i32], y: Image[i32]) -> Image[i32]:
+        clamp = Boundary.CLAMP
+        return below(Accessor(apart(Accessor(x, clamp), Accessor(y, clamp, scale=2), 3), clamp))
+
+    one, other = np.random.default_rng(0).integers(0, 99, (2, 5, 40), np.int32)
+    made = named.compile((5, 40), lowering=lowering)(one, other, backend=EmulatorBackend())
+    at = np.arange(40)
+    rows = np.minimum(2 * np.arange(5), 4)[:, None]
+    step = one[:, np.minimum(at + 1, 39)] * 3 - other[rows, np.clip(2 * at - 1, 0, 39)]
+    expected = step[np.minimum(np.arange(5) + 1, 4)] + at * 7 - np.arange(5)[:, None]
+    assert np.array_equal(made, expected)

@@ -233,7 +233,8 @@ def test_image_show_prints_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["image", "show", "gradients", "--size=64x64", "--lowering=fused+h", "--edges"]) == 0
     shown = capfd.readouterr().out
     assert "execution" not in shown
-    assert "slope -> merged_5: saves " in shown and "reduced -> reduced_2: not fused alone" in shown
+    assert "slope -> merged_5: saves " in shown
+    assert "reduced -> reduced_2: no kernel: the results reduced, reduced_2 have different pixels" in shown
     assert "slope | expanded_5: saves " in shown
 
 
@@ -345,6 +346,22 @@ def test_complementary_kernels() -> None:
     assert is_complementary([THREADS, SHARED])
     assert not is_complementary([THREADS, THREADS]), "their threads do not fit together"
     assert not is_complementary([THREADS]) and not is_complementary([THREADS, Usage(0.1, 0.1, 0.1)])
+
+
+@pytest.mark.parametrize(("sm", "exist"), [(75, True), (80, False), (86, True), (89, True), (90, False), (120, True)])
+def test_where_complementary_kernels_exist(sm: int, exist: bool) -> None:
+    """Of all blocks of an image kernel: up to 1024 threads and 48 KiB of shared memory."""
+    machine = architecture(sm)
+    assert machine is not None
+    usages = {
+        usage_of(threads, registers, shared << 10, machine)
+        for threads in range(128, 1025, 128)
+        for registers in range(16, 255, 8)
+        for shared in (0, 24, 48)
+        if threads * registers <= 65536
+    }
+    large = [usage for usage in usages if usage.dominant > 0.5]
+    assert any(is_complementary([one, other]) for one in large for other in large) == exist
 
 
 def test_the_example_of_the_thesis_is_pipelined() -> None:

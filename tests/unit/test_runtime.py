@@ -8,14 +8,17 @@ from __future__ import annotations
 import ctypes
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from contract_modules import SUM_PARAMETERS, SUM_PTX, sum_contract
 from ptxmotion.contract import Contract, ContractError, Extent, Parameter, parse
+from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.runtime import ContractWarning, EmulatedDevice, Flag, Pointer, load
-from ptxmotion.runtime.arguments import Packer
+from ptxmotion.runtime.arguments import Packed, Packer
+from ptxmotion.runtime.cuda_device import CudaModule
 from ptxmotion.runtime.module import Kernel
 
 FIRST, SECOND, ITSELF = 1, 2, 3
@@ -281,3 +284,32 @@ def test_the_number_of_arguments() -> None:
     read_only.flags.writeable = False
     with pytest.raises(TypeError, match="writable"):
         launched(kernel(), read_only, read_only)
+
+
+def test_a_thread_without_a_context_gets_one() -> None:
+    """The launch is made again. Another error, or one with a context, is raised."""
+    of = kernel().contract
+
+    def made(statuses: list[int], has_context: bool) -> list[int]:
+        launches = list(statuses)
+
+        def launch(*_: object) -> int:
+            return launches.pop(0)
+
+        def named(status: int) -> Any:
+            return SimpleNamespace(name=f"status {status}")
+
+        bound, driver = SimpleNamespace(launch=launch), SimpleNamespace(CUresult=named)
+        module: Any = CudaModule.__new__(CudaModule)
+        module._device = SimpleNamespace(enter=lambda: not has_context, driver=driver)
+        module._bound = {of.name: bound}
+        last = of.parameters[-1]
+        packed = Packed(bytes(last.offset + last.size), {})
+        module.launch_packed(of, packed, (1, 1, 1), (32, 1, 1), Flag(0))
+        return launches
+
+    assert made([0, 5], has_context=True) == [5]
+    assert made([201, 0, 5], has_context=False) == [5]
+    for statuses, has_context in (([201, 0], True), ([700, 0], False), ([201, 201], False)):
+        with pytest.raises(DeviceFailed, match=f"status {statuses[0]}"):
+            made(statuses, has_context)

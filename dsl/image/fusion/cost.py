@@ -78,7 +78,7 @@ def seconds_of(work: Work, machine: Machine) -> float:
     together = sum(part**machine.overlap for part in parts) ** (1 / machine.overlap)
     more = (work.at_edges - work.instructions) * machine.edge_instruction
     serial = work.instructions * slow * machine.instruction / work.chains + more + work.rounds * machine.latency
-    return machine.node + (serial if work.blocks else 0.0) + together / max(busy, 0.1)
+    return machine.node + serial + together / max(busy, 0.1)
 
 
 # --- choice -------------------------------------------------------------------------------------------------------

@@ -114,7 +114,12 @@ class GroupProblem:
     def _value(self, block: Block) -> float | None:
         """Microseconds that the group saves. None if no kernel can compute it, if it saves nothing, or if it has
         more than `MOST_OF_GROUP` kernels."""
-        whole = self.best(block) if len(block) <= MOST_OF_GROUP else None
+        saved = self._saved(block) if len(block) <= MOST_OF_GROUP else None
+        return saved if saved is not None and saved > 0 else None
+
+    def _saved(self, block: Block) -> float | None:
+        """Microseconds that one kernel saves, which may be negative. None if no kernel can compute the block."""
+        whole = self.best(block)
         if whole is None:
             return None
         singles = 0.0
@@ -122,16 +127,20 @@ class GroupProblem:
             single = self.best(frozenset([at]))
             assert single is not None
             singles += single[1].seconds
-        saved = (singles - whole[1].seconds) * 1e6
-        return saved if saved > 0 else None
+        return (singles - whole[1].seconds) * 1e6
 
     def lines(self) -> list[str]:
-        """The estimate of each edge, and of each pair of operators that could be fused beside each other (``|``)."""
+        """The estimate of each edge, or why no kernel can compute both operators, and the estimate of each pair of
+        operators that could be fused beside each other (``|``)."""
         names = [node.name for node in self.graph.nodes]
         found: list[str] = []
         for first, second in self.weights:
-            value = self._value(frozenset([first, second]))
-            word = "not fused alone" if value is None else f"saves {value:.2f} us"
+            saved = self._saved(frozenset([first, second]))
+            if saved is None:
+                members = self.known.of((self.graph.nodes[first], self.graph.nodes[second]))
+                word = f"no kernel: {members.problem or 'no tiles fit'}"
+            else:
+                word = f"saves {saved:.2f} us" if saved > 0 else f"loses {-saved:.2f} us"
             found.append(f"{names[first]} -> {names[second]}: {word}")
         found += [f"{names[a]} | {names[b]}: saves {saved:.2f} us" for (a, b), saved in self.beside.items()]
         return found

@@ -57,15 +57,16 @@ def _paper(graph: Graph, options: Options) -> Plan:
 
 def _dynamic(graph: Graph, options: Options) -> Plan:
     model = time_model()
-    found = with_points_copied(dynamic_plan(Chooser(with_pixel_images(graph), options, model))[0], options, model)
-    return with_groups_merged(found, options, model)
+    plan, _ = dynamic_plan(Chooser(with_pixel_images(graph), options, model), regroup=True)
+    return with_groups_merged(with_points_copied(plan, options, model), options, model)
 
 
 def candidates(graph: Graph, options: Options) -> list[Candidate]:
     """The plans that are compared, the fastest by the model first."""
     model, searched, works = time_model(), with_pixel_images(graph), dict[Any, Any]()
     known = KnownMembers(searched, options)
-    by_time = with_points_copied(dynamic_plan(Chooser(searched, options, model, works, known))[0], options, model)
+    plan, _ = dynamic_plan(Chooser(searched, options, model, works, known), regroup=True)
+    by_time = with_points_copied(plan, options, model)
     plans = {
         "dynamic": with_groups_merged(by_time, options, model, known if by_time.graph is searched else None),
         "paper": dynamic_plan(Chooser(searched, options, paper_model(), works, known))[0],

@@ -4,7 +4,7 @@ The least cost from a set of operators that are computed already is the least on
 next, of the group and of the rest. All groups of connected operators are considered, and for each of them all tiles,
 blocks, pixels of a thread and registers of `shapes`. In a large graph, groups are compared in few shapes. Where a graph
 has too many sets (parallel branches), groups are found by the search of fusion (`fusion.planning.searched`) with the
-same costs.
+same costs. `regrouped` then looks for better groups, also of operators that are not connected.
 
 Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §2.4 and §6; Jangda, Bondhugula: An Effective Fusion and Tile
 Size Model for Optimizing Image Processing Pipelines (DP-Fusion).
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, TypeAlias
 
 from ...errors import DslError
-from ..fusion.partition import Block, Partition, Problem
+from ..fusion.partition import Block, Partition, Problem, improved
 from ..fusion.planning import searched
 from ..graph import Graph
 from ..groups import Group, Plan, groups_of
@@ -40,6 +41,8 @@ MOST_SETS = 400
 MOST_EXACT = 10
 #: The most groups of a larger graph that are compared in the exact search, and in the search that takes its place.
 MOST_COMPARED = 700
+#: The most groups that are compared after the search over connected groups.
+MOST_REGROUPED = 250
 
 
 @dataclass
@@ -152,15 +155,32 @@ class _TooManySets(Exception):
     """The graph has too many sets of computed operators."""
 
 
-def dynamic_plan(chooser: Chooser) -> tuple[Plan, float]:
-    """The plan with the least cost, and its cost in microseconds."""
+def dynamic_plan(chooser: Chooser, *, regroup: bool = False) -> tuple[Plan, float]:
+    """The plan with the least cost, and its cost in microseconds. With ``regroup``, operators without an edge or a
+    common input may be in one group, too."""
     try:
         partition = _Exact(chooser).partition()
+        if regroup:
+            partition = regrouped(chooser, partition)
     except _TooManySets:
         partition = searched(_problem(chooser))
         # The blocks of the search are the costs that are known; among them are those of single operators.
         partition = min(partition, _in_order(chooser), key=lambda each: sum(_cost(chooser, block) for block in each))
     return chooser.plan(partition)
+
+
+def regrouped(chooser: Chooser, partition: Partition) -> Partition:
+    """A partition that costs no more, whose blocks need not be connected. The best one, if not more than
+    `MOST_REGROUPED` groups have to be compared for that. Otherwise the given one after small changes: blocks are merged
+    and divided anew, and operators are moved (`fusion.partition.improved`), into groups that have been compared."""
+    if len(partition) == 1:
+        return partition
+    try:
+        return _Exact(chooser, chooser.compared + MOST_REGROUPED).partition()
+    except _TooManySets:
+        problem = _problem(chooser, 0)
+        # A block may cost as much as its operators alone: then it has no value in the problem.
+        return improved(problem, [partition]) if problem.total(partition) is not None else partition
 
 
 def _cost(chooser: Chooser, block: Block) -> float:
@@ -191,10 +211,11 @@ def _in_order(chooser: Chooser) -> Partition:
 
 
 class _Exact:
-    """The exact search."""
+    """The exact search over connected groups, or with ``most`` over all groups, of which at most so many are known in
+    the end."""
 
-    def __init__(self, chooser: Chooser) -> None:
-        self.chooser, self.size = chooser, len(chooser.graph.nodes)
+    def __init__(self, chooser: Chooser, most: int = 0) -> None:
+        self.chooser, self.size, self.most = chooser, len(chooser.graph.nodes), most
         number: dict[Image[Any], int] = {node: at for at, node in enumerate(chooser.graph.nodes)}
         nodes = chooser.graph.nodes
         images = [{access.image for access in node.accesses} for node in nodes]
@@ -223,7 +244,8 @@ class _Exact:
             self._least[done] = 0.0, ()  # counts the sets that are being computed
             least: tuple[float, Partition] | None = None
             for group in self._next(done):
-                if self.size > MOST_EXACT and self.chooser.compared > MOST_COMPARED:
+                most = self.most or (MOST_COMPARED if self.size > MOST_EXACT else inf)
+                if self.chooser.compared > most:
                     raise _TooManySets
                 found = self.chooser.best(group)
                 if found is None:
@@ -236,7 +258,8 @@ class _Exact:
         return self._least[done]
 
     def _next(self, done: Block) -> Iterator[Block]:
-        """The groups of connected operators that can be computed after ``done``, each once."""
+        """The groups of operators that can be computed after ``done``, each once; those that are connected, unless
+        all are compared."""
         seen: set[Block] = set()
         pending: list[Block] = [frozenset()]
         while pending:
@@ -246,7 +269,7 @@ class _Exact:
             seen.add(group)
             if len(seen) > MOST_SETS:
                 raise _TooManySets
-            if group and self._is_connected(group):
+            if group and (self.most or self._is_connected(group)):
                 yield group
             if len(group) < MOST_OF_GROUP:
                 known = done | group
@@ -263,9 +286,10 @@ class _Exact:
         return len(found) == len(group)
 
 
-def _problem(chooser: Chooser) -> Problem:
-    """The search problem of fusion: the value of a block is what it saves."""
-    graph, most = chooser.graph, chooser.compared + MOST_COMPARED
+def _problem(chooser: Chooser, more: int = MOST_COMPARED) -> Problem:
+    """The search problem of fusion: the value of a block is what it saves. At most ``more`` groups are compared that
+    are not known yet."""
+    graph, most = chooser.graph, chooser.compared + more
     number: dict[Image[Any], int] = {node: at for at, node in enumerate(graph.nodes)}
 
     def value(block: Block) -> float | None:

@@ -1,8 +1,9 @@
 """Plans in which one kernel computes groups that do not need each other.
 
-The searches only consider groups of operators with an edge or a common input. Branches of a graph that have the same
-size, such as the planes of a grid or the pyramids of several levels of brightness, get kernels of their own, which are
-too small to fill a GPU and wait for each other. `with_groups_merged` puts two such groups into one kernel as long as
+The searches compare few groups of operators without an edge or a common input (`dynamic.regrouped`), and no group of
+more than `dynamic.MOST_OF_GROUP` operators. So branches of a graph that have the same size, such as the planes of a
+grid or the pyramids of several levels of brightness, may get kernels of their own, which are too small to fill a GPU
+and wait for each other. `with_groups_merged` puts two such groups into one kernel as long as
 this is faster by the model. The kernel has the tiles of both, and the block and the pixels of a thread of one of them.
 """
 

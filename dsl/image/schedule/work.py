@@ -11,6 +11,7 @@ from typing import Any
 from ....arch import MAX_REGISTERS
 from ....toolchain.occupancy import occupancy
 from ... import types as t
+from ..global_operators import Words
 from ..groups import Group
 from ..operators import Image, Node
 from ..tiling.rows import sharing_nodes
@@ -163,14 +164,16 @@ def _of_lanes(members: Members, group: Group, sm: int) -> Work:
 
 
 def _of_global(group: Group) -> Work:
-    """The work of a global operator: the bytes of the images that it reads."""
-    moved = bytes_of({access.image for node in group.nodes for access in node.accesses})
+    """The work of a global operator: the bytes of the image that it reads. A thread waits for pixels, and the last
+    block for what the others have made of theirs."""
+    (image,) = {access.image for node in group.nodes for access in node.accesses}
+    several = Words.of(image.pixel).blocks(int(image.width) * int(image.height)) > 1
     counts = dict.fromkeys(("alu", "sfu", "loads", "reads", "shuffles", "filled", "waits", "transactions"), 0.0)
-    more = ("code", "instructions", "at_edges", "edges", "accesses", "rounds", "footprint")
+    more = ("code", "instructions", "at_edges", "edges", "accesses", "footprint")
     rest = dict.fromkeys(more, 0.0)
     return Work(
-        pixels=1.0, moved=moved, blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1, occupancy=1.0,
-        **counts, **rest,
+        pixels=1.0, moved=bytes_of({image}), blocks=0, threads=0, overlap=0.0, shared=0, registers=0.0, resident=1,
+        occupancy=1.0, rounds=2.0 if several else 1.0, **counts, **rest,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 The graph keeps its buffers between launches, as arrays of the same library. The addresses of inputs and outputs are
 set before each launch. Launches of one graph never run at a time, so these buffers are used by one launch only.
 
-Requires: the device of the arrays is the current one.
+Requires: the device of the arrays is the current one, or the thread has no current context.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class ArrayGraph:
         plan.check()
         self.plan, self.driver = plan, require_driver()
         core = importlib.import_module("cuda.core")
+        self._context = self._current_context()
         major, minor = core.Device().compute_capability
         #: The loaded kernels. They must live as long as the graph.
         self.kernels: list[Any] = []
@@ -47,8 +48,22 @@ class ArrayGraph:
         self.buffers = {image: address_of(self.slots[slot]) for image, slot in plan.sharing.slot_of.items()}
         self._graph: CudaGraph | None = None
 
+    def _current_context(self) -> Any:
+        from ....harness.cuda import call_driver
+
+        return call_driver(self.driver, "cuCtxGetCurrent")
+
+    def _enter(self) -> None:
+        """Make the context of the graph current, if this thread has none: libraries of arrays may not have used the GPU
+        in it."""
+        from ....harness.cuda import call_driver
+
+        if not int(self._current_context()):
+            call_driver(self.driver, "cuCtxSetCurrent", self._context)
+
     def launch(self, arrays: Mapping[Image[Any], Any], numbers: Mapping[str, Any], stream: int) -> None:
         """Launch the graph for these inputs and outputs."""
+        self._enter()
         addresses = {**self.buffers, **{image: address_of(array) for image, array in arrays.items()}}
         if self._graph is None:
             self._graph = CudaGraph(self.plan, self.functions, addresses, numbers)
