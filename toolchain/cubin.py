@@ -26,7 +26,7 @@ from typing import Any
 
 from ..cost import loop_weight
 from .elf import sections_of
-from .machine_code import SIZE, Code, count
+from .machine_code import REQUESTS, SIZE, Code, count
 
 #: The numbers of the attributes EIATTR_… of `.nv.info`, with the names that nvdisasm prints.
 _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
@@ -48,13 +48,6 @@ _RESERVES_SHARED = 90
 _RESERVED_SHARED = 1024
 
 OLDEST_SM = 75
-
-#: The classes of instructions that the load/store unit executes.
-_REQUESTS = (
-    *("load_global", "store_global", "load_shared", "store_shared", "load_local", "store_local"),
-    *("load_generic", "store_generic", "atomic"),
-)
-
 
 class CubinError(ValueError):
     """The bytes are not a cubin that this module can read."""
@@ -100,6 +93,7 @@ class KernelCode:
     quickest: float
     calls: tuple[str, ...]
     called: tuple[Mapping[str, int], ...] = ()
+    pieces: tuple[tuple[float, float, float], ...] = ()
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
@@ -114,7 +108,7 @@ class KernelCode:
         return sum(
             kinds.get(kind, 0) * int(loop_weight(depth))
             for depth, kinds in enumerate(self.by_depth)
-            for kind in _REQUESTS
+            for kind in REQUESTS
         )
 
     @property
@@ -317,6 +311,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         quickest=counts.quickest,
         calls=tuple(sorted(set(functions) - {name})),
         called=counts.called,
+        pieces=counts.pieces,
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,
     )
