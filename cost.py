@@ -102,7 +102,7 @@ class Figures:
     ``looped`` and ``quickest`` are cycles in loops (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
     largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers, empty
-    if no barrier is in a loop.
+    if no barrier is in a loop. ``barriers`` is the sum of the weights of barriers.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -124,6 +124,7 @@ class Figures:
     requests: float = 0.0
     threads: int = 0
     pieces: tuple[Piece, ...] = ()
+    barriers: float = 0.0
 
     def work(self, warps: float) -> float:
         """The cycles for which a warp needs its scheduler or the load/store unit, if the scheduler has ``warps`` warps.
@@ -284,8 +285,13 @@ def preferred_between_barriers(before: Figures, after: Figures) -> int | None:
 
     It executes no load more than ``before``, but more other instructions, and the loads need registers. So it has to be
     faster in the model of pieces between barriers, for blocks of all usual sizes (`Figures.cycles_among_blocks`).
+
+    If the numbers of barriers differ, ptxas has unrolled a loop of one of the two, but not of the other. Then the
+    weights of the loops count another number of iterations, and the figures cannot be compared.
     """
-    if not (before.pieces and after.pieces) or after.spills > before.spills or after.threads < before.threads:
+    if not (before.pieces and after.pieces) or before.barriers != after.barriers:
+        return 0
+    if after.spills > before.spills or after.threads < before.threads:
         return 0
     warps = 0
     while warps < MOST_WARPS and _is_faster_among_blocks(before, after, warps + 1):

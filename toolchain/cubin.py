@@ -105,10 +105,14 @@ class KernelCode:
     @property
     def weighted_requests(self) -> int:
         """Those of them that the load/store unit executes."""
+        return self.weighted_of(*REQUESTS)
+
+    def weighted_of(self, *kinds: str) -> int:
+        """Those of them that are of some classes."""
         return sum(
-            kinds.get(kind, 0) * int(loop_weight(depth))
-            for depth, kinds in enumerate(self.by_depth)
-            for kind in REQUESTS
+            counted.get(kind, 0) * int(loop_weight(depth))
+            for depth, counted in enumerate(self.by_depth)
+            for kind in kinds
         )
 
     @property

@@ -208,6 +208,7 @@ def figures_of(code: KernelCode) -> Figures:
         quickest=code.quickest,
         requests=float(code.weighted_requests),
         pieces=tuple(Piece(*each) for each in code.pieces),
+        barriers=float(code.weighted_of("barrier")),
         sm=code.sm,
         threads=largest_block(code),
     )
