@@ -49,6 +49,7 @@ _RESERVED_SHARED = 1024
 
 OLDEST_SM = 75
 
+
 class CubinError(ValueError):
     """The bytes are not a cubin that this module can read."""
 
