@@ -42,17 +42,20 @@ _PASSES = "earlyloads:distance={},copyprop,dce,emptyblocks"
 
 @dataclass(frozen=True)
 class Early:
-    """A kernel with loads before barriers, and all pairs that it assumes to be disjoint."""
+    """A kernel with loads before barriers, and how it was made of ``given``."""
 
     kernel: Kernel
-    pairs: frozenset[Pair]
+    given: Kernel
+    transform: KernelTransform
+
+    def needed(self, module: Module, relevant: frozenset[Pair]) -> frozenset[Pair]:
+        """The pairs of parameters that have to be disjoint for it. ``relevant``: those of which one is written."""
+        return needed_pairs(self.transform, module, self.given, relevant)
 
 
-def early_kernels(
-    transform: KernelTransform, module: Module, kernel: Kernel, pairs: frozenset[Pair], relevant: frozenset[Pair]
-) -> Iterator[Early]:
-    """The results of the pass for `DISTANCES`, without those with the same text. ``pairs``: what ``kernel`` assumes;
-    ``relevant``: the pairs of its parameters of which one is written."""
+def early_kernels(transform: KernelTransform, module: Module, kernel: Kernel) -> Iterator[Early]:
+    """The results of the pass for `DISTANCES`, without those with the same text, if all pairs of parameters are
+    disjoint."""
     if not any(instr.form.effects & Effect.BARRIER and not instr.is_directive for instr in kernel.instructions()):
         return
     known = {print_kernel(kernel)}
@@ -65,7 +68,7 @@ def early_kernels(
         text = print_kernel(moved)
         if text not in known:
             known.add(text)
-            yield Early(moved, pairs | needed_pairs(own, module, kernel, relevant))
+            yield Early(moved, kernel, own)
 
 
 def early_requirements(

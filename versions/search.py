@@ -372,19 +372,16 @@ class VersionSearch:
         base, given = self._module.kernel(name), self._given[name]
         extended = lower[0].kernel if lower else base
         pairs = lower[0].pairs if lower else frozenset[Pair]()
-        results = early_kernels(self._transform, self._module, extended, pairs, relevant)
+        results = early_kernels(self._transform, self._module, extended)
         others = [extended, *(each.kernel for each in fastest if each.kernel is not extended)]
         found = self._fastest_between_barriers(name, others, results)
         if found is None:
             return None
         chosen, gained, warps = found
-        lower_requires = lower[0].requires if lower else {"": ()}
-        facts = Facts(given, self._module)
-        requires = early_requirements(facts, lower_requires, pairs, chosen.pairs - pairs)
-        if not requires:
-            return None
+        more = chosen.needed(self._module, relevant) - pairs
+        requires = early_requirements(Facts(given, self._module), lower[0].requires if lower else {"": ()}, pairs, more)
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
-        return Candidate(chosen.kernel, requires, chosen.pairs, gained, _up_to(warps), aligned)
+        return Candidate(chosen.kernel, requires, pairs | more, gained, _up_to(warps), aligned)
 
     def _fastest_between_barriers(
         self, name: str, others: Sequence[Kernel], results: Iterable[Early]
