@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["DISTANCES", "Early", "early_kernels", "early_requirements"]
 
 #: The values of the option ``distance`` that are tried. Without figures of the machine code, only the first is.
-DISTANCES = (64, 16, 32, 110)
+DISTANCES = (64, 16, 32, 128, 256)
 
 _PASSES = "earlyloads:distance={},copyprop,dce,emptyblocks"
 
