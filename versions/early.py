@@ -79,15 +79,12 @@ def early_requirements(
     if not more:
         return {_named(what): conditions for what, conditions in lower.items()}
     numbers = {param.name: number for number, param in enumerate(facts.kernel.params or ())}
-    others = [
-        ("disjoint buffers", by_allocation(numbers, more)),
-        ("disjoint accesses", by_ranges(facts, more)),
-    ]
+    every = pairs | more
+    kinds = {"disjoint buffers": by_allocation(numbers, every), "disjoint accesses": by_ranges(facts, every)}
     found: dict[str, tuple[Condition, ...]] = {}
     for what, conditions in lower.items():
-        for kind, own in others:
-            # With conditions of both kinds, one launch would have to meet two requirements of different strength.
-            if own is not None and (not pairs or what.startswith(kind)):
+        for kind, own in kinds.items():
+            if own is not None and (what.startswith(kind) or not pairs):
                 rest = what.removeprefix(kind).removeprefix(", ")
                 found[_named(f"{kind}{', ' if rest else ''}{rest}")] = tuple(dict.fromkeys((*conditions, *own)))
     return found

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 from contract_versions import HEAD, body, versions, with_contract
 from ptxmotion import Policy, optimize
-from ptxmotion.contract import Contract, Disjoint, Version
+from ptxmotion.analysis.manager import Facts
+from ptxmotion.contract import Contract, Disjoint, Holds, Range, Version
+from ptxmotion.contract.expressions import argument, compare
 from ptxmotion.cost import MOST_WARPS, Figures, Piece, preferred_between_barriers
 from ptxmotion.ptx import parse
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.warp_schedule import alone, pieces
 from ptxmotion.transforms.gate.static_judge import StaticJudge
+from ptxmotion.versions.early import early_requirements
 
 NAME = "loads before barriers"
 #: Each iteration shares an element of ``x`` between two barriers, adds up 24 of them, and stores the sum to ``y``.
@@ -127,6 +130,22 @@ def test_ptxas_decides() -> None:
     assert found and all(str(each.prefer_when).startswith("warps_per_scheduler <= ") for each in found.values())
     _, contract = with_contract(kernel(), "ptxas")
     assert early(contract) == {}
+
+
+def test_the_conditions_of_a_version_that_it_extends() -> None:
+    module = parse(kernel().replace(".param .u32 n", ".param .u64 z, .param .u32 n"))
+    facts, aligned = Facts(module.entries[0], module), Holds(compare("==", argument(0) % 8, 0))
+    buffers = Disjoint(Range(0), Range(1))
+    lower = {"disjoint buffers, aligned": (buffers, aligned), "disjoint accesses, aligned": (aligned,)}
+    pairs, more = frozenset([("x", "y")]), frozenset([("y", "z")])
+    assert list(early_requirements(facts, lower, pairs, frozenset()).values()) == list(lower.values())
+    found = early_requirements(facts, lower, pairs, more)
+    assert set(found) == {f"{what}, {NAME}" for what in lower}
+    assert set(found[f"disjoint buffers, aligned, {NAME}"]) == {buffers, aligned, Disjoint(Range(1), Range(2))}
+    accesses = found[f"disjoint accesses, aligned, {NAME}"]
+    assert aligned in accesses and any(isinstance(each, Disjoint) for each in accesses)
+    found = early_requirements(facts, {"aligned": (aligned,)}, frozenset(), pairs)
+    assert set(found) == {f"disjoint {what}, aligned, {NAME}" for what in ("buffers", "accesses")}
 
 
 # --- the model -------------------------------------------------------------------------------------------------------
