@@ -13,6 +13,7 @@ no kernel is better than itself.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 __all__ = [
     "DEEPEST",
@@ -27,9 +28,11 @@ __all__ = [
     "SCHEDULERS",
     "TRIPS",
     "Figures",
+    "Piece",
     "gain",
     "is_better",
     "loop_weight",
+    "preferred_between_barriers",
     "preferred_warps",
     "slower_loops",
     "too_small",
@@ -64,6 +67,9 @@ RESERVE_TO_HOIST = 4.0
 #: 0.977, although its latencies are 7 times the work of these warps.
 HOIST_WARPS = 4
 
+#: How many warps a scheduler has of a block of 128, 256, 512 and 1024 threads.
+BLOCK_WARPS = (1, 2, 4, 8)
+
 #: The most warps that a scheduler can have.
 MOST_WARPS = 16
 
@@ -77,6 +83,15 @@ def loop_weight(depth: int) -> float:
     return TRIPS ** min(depth, DEEPEST)
 
 
+class Piece(NamedTuple):
+    """The code between two barriers: the cycles of one warp, the instructions, and those of them that the load/store
+    unit executes, weighted as in `Figures`."""
+
+    cycles: float
+    weight: float
+    requests: float
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """The figures of one kernel. ``code`` is equal for equal machine code; ``warps`` is how many fit on a
@@ -87,7 +102,8 @@ class Figures:
     ``looped`` and ``quickest`` are cycles in loops, ``weight_in_loops`` is the weight of their instructions
     (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
-    largest usual block that can be launched, 0 where that is not known.
+    largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers, empty
+    if no barrier is in a loop. ``barriers`` is the sum of the weights of barriers.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -109,17 +125,30 @@ class Figures:
     weight_in_loops: float | None = None
     requests: float = 0.0
     threads: int = 0
+    pieces: tuple[Piece, ...] = ()
+    barriers: float = 0.0
 
     def work(self, warps: float) -> float:
         """The cycles for which a warp needs its scheduler or the load/store unit, if the scheduler has ``warps`` warps.
         The unit takes one instruction in a cycle (docs/experiments/gate.md). The schedulers of a multiprocessor share
         it; but if each has one warp at most, that may be the only one."""
-        return max(self.weight, (SCHEDULERS if warps > 1 else 1) * self.requests)
+        return _work(self.weight, self.requests, warps)
 
     def cycles_among(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident. It is the larger one of two numbers: the
         work of a warp, and the latencies of a warp divided by the number of warps."""
         return max(self.work(warps), self.cycles / warps)
+
+    def cycles_of_block(self, warps: float) -> float:
+        """The cycles of a block of which a scheduler has ``warps`` warps. They wait for each other at the end of each
+        of the `pieces`; so a piece takes the work of all warps, or the latencies of one, whichever is longer."""
+        return sum(max(each.cycles, _work(each.weight, each.requests, warps) * warps) for each in self.pieces)
+
+    def cycles_among_blocks(self, warps: float, blocks: int) -> float:
+        """The cycles of a scheduler per warp if ``blocks`` blocks are resident, of each of which it has ``warps``
+        warps. While the warps of one block wait, those of the others work."""
+        every = warps * blocks
+        return max(self.work(every), self.cycles_of_block(warps) / every)
 
     def waits(self, warps: float, reserve: float) -> bool:
         """Whether the latencies of a warp are at least ``reserve`` times the instructions that its scheduler issues for
@@ -140,6 +169,10 @@ class Figures:
     def full(self) -> float:
         """Cycles per warp on a full multiprocessor."""
         return max(self.weight / SCHEDULERS, self.cycles / max(self.warps, 1.0))
+
+
+def _work(weight: float, requests: float, warps: float) -> float:
+    return max(weight, (SCHEDULERS if warps > 1 else 1) * requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +293,38 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     if warps == MOST_WARPS and with_hits >= HOIST_WARPS:
         return None
     return min(warps, with_hits, HOIST_WARPS)
+
+
+def preferred_between_barriers(before: Figures, after: Figures) -> int | None:
+    """The largest number of warps per scheduler at which ``after``, whose loads are issued before the barriers that
+    precede them, is expected to be faster: 0 for none, `None` for any number.
+
+    It executes no load more than ``before``, but more other instructions, and the loads need registers. So it has to be
+    faster in the model of pieces between barriers, for blocks of all usual sizes (`Figures.cycles_among_blocks`).
+
+    If the numbers of barriers differ, ptxas has unrolled a loop of one of the two, but not of the other. Then the
+    weights of the loops count another number of iterations, and the figures cannot be compared.
+    """
+    if not (before.pieces and after.pieces) or before.barriers != after.barriers:
+        return 0
+    if after.spills > before.spills or after.threads < before.threads:
+        return 0
+    warps = 0
+    while warps < MOST_WARPS and _is_faster_among_blocks(before, after, warps + 1):
+        warps += 1
+    return None if warps == MOST_WARPS else warps
+
+
+def _is_faster_among_blocks(before: Figures, after: Figures, warps: int) -> bool:
+    """Whether ``after`` is faster if a scheduler has so many warps, of blocks of any usual size."""
+    if warps * SCHEDULERS > after.warps < before.warps:
+        return False
+    sizes = [size for size in BLOCK_WARPS if warps % size == 0]
+    least = 1 + LEAST_PREFERENCE * before.strictness
+    return all(
+        before.cycles_among_blocks(size, warps // size) > least * after.cycles_among_blocks(size, warps // size)
+        for size in sizes
+    )
 
 
 def _faster_up_to(before: Figures, after: Figures) -> int:

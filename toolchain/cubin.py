@@ -26,7 +26,7 @@ from typing import Any
 
 from ..cost import loop_weight
 from .elf import sections_of
-from .machine_code import SIZE, Code, count
+from .machine_code import REQUESTS, SIZE, Code, count
 
 #: The numbers of the attributes EIATTR_… of `.nv.info`, with the names that nvdisasm prints.
 _MAX_THREADS, _PARAM_CBANK, _REQNTID, _FRAME_SIZE, _MIN_STACK_SIZE = 0x05, 0x0A, 0x10, 0x11, 0x12
@@ -48,12 +48,6 @@ _RESERVES_SHARED = 90
 _RESERVED_SHARED = 1024
 
 OLDEST_SM = 75
-
-#: The classes of instructions that the load/store unit executes.
-_REQUESTS = (
-    *("load_global", "store_global", "load_shared", "store_shared", "load_local", "store_local"),
-    *("load_generic", "store_generic", "atomic"),
-)
 
 
 class CubinError(ValueError):
@@ -100,6 +94,7 @@ class KernelCode:
     quickest: float
     calls: tuple[str, ...]
     called: tuple[Mapping[str, int], ...] = ()
+    pieces: tuple[tuple[float, float, float], ...] = ()
     attributes: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
@@ -111,10 +106,14 @@ class KernelCode:
     @property
     def weighted_requests(self) -> int:
         """Those of them that the load/store unit executes."""
+        return self.weighted_of(*REQUESTS)
+
+    def weighted_of(self, *kinds: str) -> int:
+        """Those of them that are of some classes."""
         return sum(
-            kinds.get(kind, 0) * int(loop_weight(depth))
-            for depth, kinds in enumerate(self.by_depth)
-            for kind in _REQUESTS
+            counted.get(kind, 0) * int(loop_weight(depth))
+            for depth, counted in enumerate(self.by_depth)
+            for kind in kinds
         )
 
     @property
@@ -322,6 +321,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         quickest=counts.quickest,
         calls=tuple(sorted(set(functions) - {name})),
         called=counts.called,
+        pieces=counts.pieces,
         attributes=dict(_kernel_attributes(image, symbol)),
         variables=image.variables,
     )

@@ -30,7 +30,7 @@ from ..cost import TRIPS
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds, names
 from .repeated_loads import repeated_loads
-from .warp_schedule import alone, by_block, exposed, looped, quickest
+from .warp_schedule import alone, by_block, exposed, looped, pieces, quickest
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -39,6 +39,12 @@ _BSYNC, _CALL_ABS, _CALL, _BSSY, _BRA, _WARPSYNC = 0x141, 0x143, 0x144, 0x145, 0
 _BRX, _BRXU, _JMP, _JMX, _JMXU, _EXIT, _RET, _KILL, _NOP = 0x149, 0x158, 0x14A, 0x14C, 0x159, 0x14D, 0x150, 0x15B, 0x118
 _LEAVE = frozenset((_BRX, _BRXU, _JMX, _JMXU, _JMP, _EXIT, _RET, _KILL))
 _CONTROL = _LEAVE | {_BRA, _CALL, _CALL_ABS, _BSYNC, _BSSY, _WARPSYNC}
+
+#: The classes of instructions that the load/store unit executes.
+REQUESTS = (
+    *("load_global", "store_global", "load_shared", "store_shared", "load_local", "store_local"),
+    *("load_generic", "store_generic", "atomic"),
+)
 
 #: Bits 0–11 of a branch without a guard by a uniform predicate, and of a WARPSYNC with a target.
 _PLAIN_BRA, _COLLECTIVE = 0x947, 0x348
@@ -66,7 +72,7 @@ class MachineCounts:
     of all instructions without padding. `cycles` are those of one warp alone, `exposed` is the latency of global loads
     that it waits for, `cached` are the cycles if each load of the same address in all iterations of a loop misses the
     caches in the first one only, `looped` are the cycles in loops, and `quickest` those on the shortest ways through
-    them (`warp_schedule`).
+    them; `pieces` are those of the code between barriers (`warp_schedule`).
     """
 
     instructions: int
@@ -79,6 +85,7 @@ class MachineCounts:
     looped: float
     quickest: float
     called: tuple[Mapping[str, int], ...]
+    pieces: tuple[tuple[float, float, float], ...] = ()
 
 
 def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
@@ -108,7 +115,10 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     least = quickest(of_blocks, graph.blocks, graph.successors, depth, program.starts)
     counted, in_calls = (tuple(dict(sorted(each.items())) for each in sums) for sums in (by_depth, called))
-    return MachineCounts(len(program.ops), counted, loops, unknown, cycles, waits, cached, inside, least, in_calls)
+    apart = pieces(program.words, classes, graph.blocks, graph.successors, depth, REQUESTS)
+    return MachineCounts(
+        len(program.ops), counted, loops, unknown, cycles, waits, cached, inside, least, in_calls, apart
+    )
 
 
 def _cached(

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..cache import Cache, cache_folder, source_digest
-from ..cost import Figures
+from ..cost import Figures, Piece
 from ..work_times import WorkTimes
 from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable, find_tool
 
@@ -86,7 +86,7 @@ class PtxasJudge:
     def _known_figures(self, ptx: str, arch: str) -> dict[str, Figures] | None:
         cached = self._get("figures", arch, ptx)
         if cached is not None:
-            return {name: Figures(**fields) for name, fields in cached.items()}
+            return {name: _figures_from(fields) for name, fields in cached.items()}
         return self._from_lines.get((arch, _digest(ptx)))
 
     def _read_and_put(self, cubin: bytes, ptx: str, arch: str) -> dict[str, Figures]:
@@ -156,6 +156,12 @@ class PtxasJudge:
             return ()
 
 
+def _figures_from(fields: dict[str, Any]) -> Figures:
+    """Figures from their form in JSON."""
+    fields["pieces"] = tuple(Piece(*each) for each in fields["pieces"])
+    return Figures(**fields)
+
+
 def _read_figures(cubin: bytes) -> dict[str, Figures]:
     """The figures of each kernel in a cubin. Raises `ToolchainError`."""
     from .cubin import CubinError, read_cubin  # slow to import, and most runs find their figures in the cache
@@ -202,6 +208,8 @@ def figures_of(code: KernelCode) -> Figures:
         quickest=code.quickest,
         weight_in_loops=float(code.weighted_in_loops),
         requests=float(code.weighted_requests),
+        pieces=tuple(Piece(*each) for each in code.pieces),
+        barriers=float(code.weighted_of("barrier")),
         sm=code.sm,
         threads=largest_block(code),
     )

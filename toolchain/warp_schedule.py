@@ -23,6 +23,9 @@ well, and counts of each loop only the blocks of the shortest way through it: an
 The *exposed* latency is by how much the cycles grow if global memory is twice as slow. It is the part of the latencies
 of global loads that the warp waits for, so it counts the loads that nothing overlaps.
 
+The warps of a block wait for each other at barriers. So a latency of one warp overlaps with the work of the others of
+its block only up to the next barrier. `pieces` splits the code there.
+
 Requires: code for sm_75 or newer. Guarantees: the time is linear in the number of instructions; equal code gives equal
 cycles. Not modelled: caches, bank conflicts, other warps, the time at a barrier, waits with a count (``DEPBAR``,
 asynchronous copies, ``wgmma``).
@@ -34,13 +37,13 @@ fields); Luo et al., *Benchmarking and Dissecting the Nvidia Hopper GPU Architec
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
 
-__all__ = ["alone", "by_block", "exposed", "looped", "quickest"]
+__all__ = ["alone", "by_block", "exposed", "looped", "pieces", "quickest"]
 
 #: The latency until operands have been read, in cycles.
 READ = 20
@@ -177,6 +180,62 @@ def exposed(
         return 0.0
     slower = {kind: latency * 2 if kind in _GLOBAL else latency for kind, latency in LATENCY.items()}
     return alone(words, classes, blocks, successors, depth, slower) - cycles
+
+
+def pieces(
+    words: Sequence[tuple[int, int]],
+    classes: Sequence[str],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+    requests: Collection[str],
+) -> tuple[tuple[float, float, float], ...]:
+    """The code between barriers, in the order of the text: of each piece the cycles of one warp, the instructions, and
+    those of them whose class is one of ``requests``, all weighted. Empty if no barrier is in a loop. A piece ends
+    behind a barrier, or where the loop depth changes. The other arguments are those of `alone`.
+
+    >>> stall = 4 << 41 | 7 << 46 | 7 << 49
+    >>> code = ["barrier", "integer", "barrier", "load_shared"]
+    >>> pieces([(0, stall)] * 4, code, [(0, 4)], [[0]], [1], {"load_shared"})
+    ((32.0, 8.0, 0.0), (64.0, 16.0, 0.0), (32.0, 8.0, 8.0))
+    """
+    if not any("barrier" in classes[start:end] for (start, end), around in zip(blocks, depth, strict=True) if around):
+        return ()
+    parts, after, around = _split_at_barriers(classes, blocks, successors, depth)
+    cycles = by_block(words, classes, parts, after, around)
+    found: list[list[float]] = []
+    ends = True
+    for number, (start, end) in enumerate(parts):
+        weight = loop_weight(around[number])
+        if ends or around[number] != around[number - 1]:
+            found.append([0.0, 0.0, 0.0])
+        found[-1][0] += cycles[number]
+        found[-1][1] += weight * (end - start)
+        found[-1][2] += weight * sum(kind in requests for kind in classes[start:end])
+        ends = end > start and classes[end - 1] == "barrier"
+    return tuple((one, two, three) for one, two, three in found)
+
+
+def _split_at_barriers(
+    classes: Sequence[str],
+    blocks: Sequence[tuple[int, int]],
+    successors: Sequence[Sequence[int]],
+    depth: Sequence[int],
+) -> tuple[list[tuple[int, int]], list[list[int]], list[int]]:
+    """Blocks, successors and loop depths of a graph in which each barrier ends a block."""
+    parts: list[tuple[int, int]] = []
+    first: list[int] = []
+    around: list[int] = []
+    for (start, end), level in zip(blocks, depth, strict=True):
+        first.append(len(parts))
+        cuts = [place + 1 for place in range(start, end - 1) if classes[place] == "barrier"]
+        parts += zip([start, *cuts], [*cuts, end], strict=True)
+        around += [level] * (len(cuts) + 1)
+    after = [[number + 1] for number in range(len(parts))]
+    for block, behind in enumerate(successors):
+        last = (first[block + 1] if block + 1 < len(first) else len(parts)) - 1
+        after[last] = [first[each] for each in behind]
+    return parts, after, around
 
 
 def _block(

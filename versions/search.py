@@ -15,6 +15,9 @@
 4. *Clamped*: as step 2, and loads may be hoisted whose index is known only through memory, after it is clamped to the
    extents of their buffers (`clamped`). The result has to be expected to be faster than the versions before, and
    becomes the first one.
+5. *Early*: loads in loops of the version for disjoint or aligned buffers, or of the kernel, are issued before the
+   barriers that precede them (`early`). The result has to be expected to be faster than that and than the first
+   version (`cost.preferred_between_barriers`), and becomes the first one.
 
 Requires: the optimized module, and its entries as they were given. Guarantees: a version computes the same, bit for
 bit, in every launch for which its conditions hold. Refuses, with a reason of `REASONS`: see there.
@@ -22,7 +25,7 @@ bit, in every launch for which its conditions hold. Refuses, with a reason of `R
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -34,7 +37,7 @@ from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import MOST_WARPS, Figures, gain, is_better, preferred_warps
+from ..cost import MOST_WARPS, Figures, gain, is_better, preferred_between_barriers, preferred_warps
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
@@ -42,6 +45,7 @@ from ..transforms.gate.search import module_of
 from .alignment import alignment_conditions, assumed_alignments, single_pointers
 from .clamped import Clamped, clamp_indices, limit_conditions, limit_values
 from .disjointness import by_allocation, by_ranges
+from .early import Early, early_kernels, early_requirements
 from .inside import inside_buffers, loads_at_home
 from .pairs import Pair, needed_pairs, promise_of, transformed
 
@@ -204,6 +208,9 @@ class VersionSearch:
             clamped = self._clamped(name, lower, candidates[:1])
             if clamped is not None:
                 candidates = (clamped, *candidates)
+            early = self._early(name, pairs[name], lower, candidates[:1])
+            if early is not None:
+                candidates = (early, *candidates)
             found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
 
@@ -357,6 +364,59 @@ class VersionSearch:
         pairs = lower[0].pairs if lower else frozenset[Pair]()
         return Candidate(kernel, requires, pairs, gained, prefer_when, arguments=limit_values(trial.limits))
 
+    def _early(
+        self, name: str, relevant: frozenset[Pair], lower: tuple[Candidate, ...], fastest: tuple[Candidate, ...]
+    ) -> Candidate | None:
+        """The version with loads before barriers, or ``None``. The arguments are those of `_clamped`; ``relevant``: the
+        pairs of parameters of which one is written."""
+        base, given = self._module.kernel(name), self._given[name]
+        extended = lower[0].kernel if lower else base
+        pairs = lower[0].pairs if lower else frozenset[Pair]()
+        results = early_kernels(self._transform, self._module, extended)
+        others = [extended, *(each.kernel for each in fastest if each.kernel is not extended)]
+        found = self._fastest_between_barriers(name, others, results)
+        if found is None:
+            return None
+        chosen, gained, warps = found
+        more = chosen.needed(self._module, relevant) - pairs
+        requires = early_requirements(Facts(given, self._module), lower[0].requires if lower else {"": ()}, pairs, more)
+        aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
+        return Candidate(chosen.kernel, requires, pairs | more, gained, _up_to(warps), aligned)
+
+    def _fastest_between_barriers(
+        self, name: str, others: Sequence[Kernel], results: Iterable[Early]
+    ) -> tuple[Early, str, int | None] | None:
+        """Of ``results`` the one that is expected to be the fastest, if it is expected to be faster than ``others``,
+        with what it gains over the first of them, and up to how many warps per scheduler; `None` for any number."""
+        if self._judge is None:
+            first = next(iter(results), None)
+            return None if first is None else (first, "", FEW_WARPS)
+        known: list[tuple[Early, Figures]] = []
+        before: list[Figures] = []
+        try:
+            for each in results:
+                known.append((each, self._figures(name, each.kernel)))
+            if known:
+                before = [self._figures(name, kernel) for kernel in others]
+        except Refused:
+            return None
+        found: list[tuple[float, Early, str, int | None]] = []
+        for each, figures in known:
+            preferred = [preferred_between_barriers(other, figures) for other in before]
+            if 0 not in preferred:
+                warps = min((number for number in preferred if number is not None), default=None)
+                found.append((figures.cycles_of_block(1), each, gain(before[0], figures), warps))
+        if not found:
+            return None
+        _, chosen, gained, warps = min(found, key=lambda each: each[0])
+        return chosen, gained, warps
+
+    def _figures(self, name: str, kernel: Kernel) -> Figures:
+        """The figures of code for an entry. Raises `Refused`."""
+        assert self._judge is not None
+        own = self._module.kernel(name)
+        return self._judge.figures(module_of(self._module, [own], {name: kernel}))[name]
+
     def _judged(self, name: str, base: Kernel, kernel: Kernel, *, hoists: bool = False) -> tuple[str, str, int | None]:
         """The reason why ``kernel`` is not worth a version beside ``base``, or the empty string; what it gains; up to
         how many warps per scheduler it is preferred, `None` for any number. ``hoists``: it executes loads that
@@ -367,8 +427,7 @@ class VersionSearch:
         if self._judge is None:
             return "", "", FEW_WARPS if hoists else None
         try:
-            before = self._judge.figures(module_of(self._module, [base], {name: base}))[name]
-            after = self._judge.figures(module_of(self._module, [base], {name: kernel}))[name]
+            before, after = self._figures(name, base), self._figures(name, kernel)
         except Refused:
             return "refused", "", None
         if before.code == after.code:

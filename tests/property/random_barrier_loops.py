@@ -4,6 +4,9 @@ A block of threads runs a loop of ``n`` iterations. Its statements load from `x`
 that any of the loads reads; exchange values through shared memory; store to `w` and load from it; increment counters
 and pointers in the middle of the body; continue, leave the loop or end the kernel under conditions that are the same
 for all threads; and run inner loops. What a thread has computed is stored to `y`.
+
+With ``is_wild``, indices also decrease from iteration to iteration, and wrap around in 32 bits. `wild_launch` draws
+launches in which the buffers may overlap or be parts of one allocation.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-__all__ = ["BarrierLoop", "barrier_loop"]
+__all__ = ["BarrierLoop", "WildLaunch", "barrier_loop", "wild_launch"]
 
 THREADS = 8
 _HEAD = f"""
@@ -233,6 +237,74 @@ class _Writer:
         return BarrierLoop(_HEAD + "\n".join(self.lines) + "\n}\n", self.reach)
 
 
-def barrier_loop(seed: int) -> BarrierLoop:
+class _WildWriter(_Writer):
+    """Also writes indices that decrease, and indices that wrap around."""
+
+    def index(self, *, is_tested: bool) -> str:
+        kind = self.rng.random()
+        if kind < 0.6:
+            return super().index(is_tested=is_tested)
+        result, down = self.reg(), self.reg()
+        factor = self.rng.choice((1, 2, 8))
+        self.emit(f"sub.u32 {down}, %n, %i;")
+        if kind < 0.8:  # from n * factor down to factor
+            self.emit(f"mad.lo.u32 {result}, {down}, {factor}, %t;")
+            if not is_tested:
+                self.reach.append((factor, 0))
+        else:  # the sum is below 2^32 only after it has wrapped around; the first iterations of a tested load do not
+            above = self.rng.choice((0, 1, 2)) if is_tested else 0
+            self.emit(f"add.u32 {result}, %i, {(1 << 32) - above};" if above else f"mov.u32 {result}, %i;")
+            self.emit(f"mad.lo.u32 {result}, {result}, {factor}, %t;")
+            if not is_tested:
+                self.reach.append((factor, -factor))
+        return result
+
+
+def barrier_loop(seed: int, *, is_wild: bool = False) -> BarrierLoop:
     """The kernel of a seed."""
-    return _Writer(seed).write()
+    if not is_wild:
+        return _Writer(seed).write()
+    loop = _WildWriter(seed).write()
+    # With ``.nc``, the kernel itself would promise that nobody writes there.
+    return BarrierLoop(loop.ptx.replace("ld.global.nc.", "ld.global."), loop.reach)
+
+
+@dataclass
+class WildLaunch:
+    """The bytes of the allocations, and for each pointer in the order of the parameters its allocation and where it
+    points in it."""
+
+    allocations: list[npt.NDArray[np.uint8]]
+    places: list[tuple[int, int]]
+    n: int
+    m: int
+
+
+def wild_launch(kernel: BarrierLoop, seed: int) -> WildLaunch:
+    """A launch of a kernel. Half of the launches have four allocations that end at the last element that is read; the
+    others have pointers into one allocation, side by side, overlapping, or equal."""
+    rng = random.Random(f"wild:{seed}")
+    arguments = kernel.arguments(seed)
+    n = rng.choice((0, 1, 2, 3, 5))
+    size = max([THREADS, *(factor * n + constant + THREADS for factor, constant in kernel.reach)])
+    numbers = np.random.default_rng(seed)
+    contents = [
+        numbers.integers(0, 1 << 32, size, dtype=np.uint32),
+        numbers.integers(0, 1 << 32, (n + 2) * THREADS, dtype=np.uint32),
+        numbers.integers(0, size, size, dtype=np.uint32),
+        np.zeros(THREADS, arguments[3].dtype),
+    ]
+    parts = [each.view(np.uint8) for each in contents]
+    if rng.random() < 0.5:
+        return WildLaunch([each.copy() for each in parts], [(number, 0) for number in range(4)], n, size)
+    order, places, end = rng.sample(range(4), 4), [(0, 0)] * 4, 0
+    for number in order:
+        shift = rng.choice((0, 0, 0, -4, -4 * THREADS, 4, -len(parts[number])))
+        start = max(end + shift, 0)
+        places[number] = (0, start)
+        end = max(end, start + len(parts[number]))
+    pool = np.zeros(end, np.uint8)
+    for number in order:
+        start = places[number][1]
+        pool[start : start + len(parts[number])] = parts[number]
+    return WildLaunch([pool], places, n, size)

@@ -88,6 +88,7 @@ def test_a_load_under_a_condition_of_the_next_iteration() -> None:
     ("why", "body"),
     [
         ("no barrier", f"{ADDRESS} {LOAD} mov.u32 %v1, %v0;"),
+        ("a directive is no barrier", f'.pragma "nounroll"; {ADDRESS} {LOAD} mov.u32 %v1, %v0;'),
         ("a return", f"{ADDRESS} {LOAD} {SHARE} setp.eq.u32 %again, %i, 5; @%again ret;"),
         ("an exit of the loop", f"{ADDRESS} {LOAD} {SHARE} setp.eq.u32 %again, %i, 5; @%again bra DONE;"),
         ("not in each iteration", f"{ADDRESS} setp.eq.u32 %again, %v1, 5; @%again bra LATCH; {LOAD} {SHARE}"),

@@ -184,7 +184,8 @@ def _join(kernel: Kernel, pairs: list[tuple[Block, Block]]) -> None:
 
 
 def _is_barrier(instr: Instr) -> bool:
-    return bool(instr.form.effects & Effect.BARRIER)
+    # A directive such as ``.pragma "nounroll"`` has all effects in the table, but is no instruction.
+    return bool(instr.form.effects & Effect.BARRIER) and not instr.is_directive
 
 
 def _stops_motion(instr: Instr) -> bool:
