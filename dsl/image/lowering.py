@@ -180,7 +180,7 @@ def _pair_of(pixel: t.Scalar | t.Struct, name: str, arguments: Arguments) -> Gen
     """The function that loads a pixel of two words from its address at once; None for pixels of other types. Where the
     fields of such pixels are used in several places, nvcc loads each field alone."""
     fields = [type for _, type in pixel.fields] if isinstance(pixel, t.Struct) else []
-    words = {t.F32: "uint_as_float(u32({}))", t.I32: "i32(u32({}))", t.U32: "u32({})"}
+    words: dict[t.Type, str] = {t.F32: "uint_as_float(u32({}))", t.I32: "i32(u32({}))", t.U32: "u32({})"}
     if len(fields) != 2 or fields[0] not in words or fields[1] not in words or t.align_of(pixel) != 8:
         return None
     low, high = (words[type].format(bits) for type, bits in zip(fields, ("bits", "bits >> 32"), strict=True))
