@@ -13,8 +13,9 @@ out. ptxas assembles ``--batch`` texts in one module, in which:
 - each sum whose products the analysis calls *rounded* or *contracted* must be so, before and after the first list;
 - each sum must be contracted after the second list as it was before it.
 
-Each fault is printed with the seed of its kernel; ``--keep`` writes the texts to a folder. The last line has the
-numbers of kernels, of those changed by each list, and of faults. With a fault, the exit code is 1.
+The architecture must have ``redux``, so it is ``sm_80`` or newer. Each fault is printed with the seed of its kernel;
+``--keep`` writes the texts to a folder. The last line has the numbers of kernels, of those changed by each list, and
+of faults. With a fault, the exit code is 1.
 """
 
 from __future__ import annotations
