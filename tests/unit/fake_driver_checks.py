@@ -218,7 +218,9 @@ def check_graphs_of_arrays_in_new_threads() -> None:
     cubin_cache.assemble_kept = lambda *_: SimpleNamespace(cubin=cubin)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
     backend = CudaBackend()
     # A kernel of the fake driver writes to its first parameter.
-    memory = {image: backend.allocate(1024) for image in (*lowered.graph.inputs, *lowered.graph.outputs)}
+    memory: dict[Any, CudaBuffer] = {
+        image: backend.allocate(1024) for image in (*lowered.graph.inputs, *lowered.graph.outputs)
+    }
     arrays = {image: OnGpu(buffer.pointer) for image, buffer in memory.items()}
     text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {launch.kernel.name}() {{ ret; }}\n"
     made: list[ArrayGraph] = []
