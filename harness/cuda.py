@@ -157,6 +157,7 @@ class CudaModule:
 
     def kernel(self, name: str, /) -> CudaKernel:
         """The kernel of that name. Raises `DeviceFailed` if there is none."""
+        self._backend.enter()
         with _device_errors():
             found = self._code.get_kernel(name)
             sizes = tuple(int(info.size) for info in found.arguments_info)
@@ -210,7 +211,7 @@ class CudaBackend:
         self._core, self._ordinal = core, device
         with _device_errors():
             self.core_device = core.Device(device)
-        self._enter()
+        self.enter()
         with _device_errors():
             self.stream = self.create_stream()
         self._object_code = core.ObjectCode
@@ -226,7 +227,7 @@ class CudaBackend:
         # The library that the bindings have loaded. A call through the bindings costs about 2 µs more.
         self._library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
 
-    def _enter(self) -> None:
+    def enter(self) -> None:
         """Make the device current in this thread. In a new thread, no context is."""
         if not hasattr(self._thread, "is_current"):
             with _device_errors():
@@ -269,7 +270,7 @@ class CudaBackend:
 
     def load_cubin(self, cubin: bytes, /, *, is_grid_wide: bool = False) -> CudaModule:
         """Load machine code. ``is_grid_wide``: its kernels need cooperative launches."""
-        self._enter()
+        self.enter()
         with _device_errors():
             code = self._object_code.from_cubin(cubin)
             _ = code.handle  # loads it
@@ -290,7 +291,7 @@ class CudaBackend:
     def allocate(self, nbytes: int, /) -> CudaBuffer:
         """Device memory with undefined content; from the pool if memory of this size was freed before. Raises
         `DeviceFailed`."""
-        self._enter()
+        self.enter()
         size = -(-max(nbytes, 1) // _GRANULE) * _GRANULE
         free = self._pool.get(size)
         if free:
@@ -324,7 +325,7 @@ class CudaBackend:
 
     def write(self, buffer: CudaBuffer, array: NDArray[Any], /, offset: int = 0) -> None:
         """Copy an array to the device."""
-        self._enter()
+        self.enter()
         raw = np.ascontiguousarray(array)
         _check_range(buffer, offset, raw.nbytes)
         if raw.nbytes:
@@ -333,7 +334,7 @@ class CudaBackend:
 
     def read(self, buffer: CudaBuffer, dtype: Any, count: int, /, offset: int = 0) -> NDArray[Any]:
         """Copy elements to the host, after all earlier work on the stream."""
-        self._enter()
+        self.enter()
         array = np.empty(count, dtype)
         _check_range(buffer, offset, array.nbytes)
         if array.nbytes:
@@ -343,7 +344,7 @@ class CudaBackend:
 
     def fill(self, buffer: CudaBuffer, byte: int, /) -> None:
         """Set every byte."""
-        self._enter()
+        self.enter()
         if buffer.nbytes:
             self.call("cuMemsetD8Async", buffer.pointer, byte & 0xFF, buffer.nbytes, self.stream.handle)
 
@@ -351,7 +352,7 @@ class CudaBackend:
         self, target: CudaBuffer, source: CudaBuffer, nbytes: int, target_offset: int, source_offset: int, /
     ) -> None:
         """Copy between buffers."""
-        self._enter()
+        self.enter()
         _check_range(target, target_offset, nbytes)
         _check_range(source, source_offset, nbytes)
         if nbytes:
@@ -397,7 +398,7 @@ class CudaBackend:
         packed: PackedArguments,
     ) -> None:
         """Launch with packed arguments."""
-        self._enter()
+        self.enter()
         self.allow_shared(kernel, shared)
         stream = self.stream.handle
         if kernel.is_grid_wide:
@@ -460,7 +461,7 @@ class CudaBackend:
 
     def synchronize(self) -> None:
         """Wait for the stream. Raises `DeviceFailed` if a kernel has failed."""
-        self._enter()
+        self.enter()
         with _device_errors():
             self.stream.sync()
 
@@ -498,7 +499,7 @@ class CudaBackend:
 
     def graph(self, body: Callable[[], None]) -> Any:
         """A CUDA graph (`cuda.core.graph.Graph`) of the work that ``body`` puts on the stream."""
-        self._enter()
+        self.enter()
         with _device_errors():
             builder = self.stream.create_graph_builder()
             builder.begin_building("thread_local")
@@ -515,7 +516,7 @@ class CudaBackend:
 
     def launch_graph(self, graph: Any) -> None:
         """Launch a graph on the stream. Raises `DeviceFailed`."""
-        self._enter()
+        self.enter()
         try:
             graph.launch(self.stream)
         except Exception as error:

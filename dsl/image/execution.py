@@ -251,7 +251,7 @@ class Compiled:
 
         number = _device_number(array)
         if number not in self._graphs:
-            self._graphs[number] = ArrayGraph(self.plan, self.ptx, array)
+            self._graphs[number] = ArrayGraph(self.plan, self.ptx, array, number)
         return self._graphs[number]
 
     def _last_launches(self) -> dict[Image[Any], int]:

@@ -74,18 +74,19 @@ def random_plan(rng: random.Random, graph: Graph) -> Plan:
         rng.choice(["block", "warp", "hybrid"]),
     )
     parts: list[list[Node[Any]]] = [[node] for node in graph.nodes]
+    # A group that was found is kept: of some operators few tiles are legal, and another draw may find none.
+    made = tuple(chosen(rng, graph, nodes, shape) for nodes in groups_of(graph, parts))
     for _ in range(3 * len(parts)):
         if len(parts) < 2:
             break
         first, second = rng.sample(parts, 2)
         try:
             merged = [[*first, *second], *(part for part in parts if part not in (first, second))]
-            for nodes in groups_of(graph, merged):
-                chosen(rng, graph, nodes, shape)
+            found = tuple(chosen(rng, graph, nodes, shape) for nodes in groups_of(graph, merged))
         except DslError:
             continue
-        parts = merged
-    return Plan(graph, tuple(chosen(rng, graph, nodes, shape) for nodes in groups_of(graph, parts)))
+        parts, made = merged, found
+    return Plan(graph, made)
 
 
 @dataclass(frozen=True)

@@ -272,6 +272,7 @@ API cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
     return *kernel = reinterpret_cast<CUkernel>(&found->second), CUDA_SUCCESS;
 }
 API cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     return *function = reinterpret_cast<CUfunction>(kernel), CUDA_SUCCESS;
 }
 API cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* size) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,13 @@ from ptxmotion.dsl import f32, i32
 from ptxmotion.dsl.image import Image, Options, lower, pipeline, point
 from ptxmotion.dsl.image import total as sum_of
 from ptxmotion.dsl.image.operators import Scratch
+from ptxmotion.dsl.image.streams.array_graph import ArrayGraph
 from ptxmotion.dsl.image.streams.cuda_graph import CudaGraph
 from ptxmotion.dsl.image.streams.memory import bytes_of
 from ptxmotion.dsl.image.streams.planning import plan_execution
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, probe
 from ptxmotion.harness.machine import DeviceFailed
+from ptxmotion.toolchain import cubin_cache
 
 MODULE = b"kernel plain 8 4 2\nkernel structure 8 12\nkernel nothing\nkernel fault\n"
 
@@ -188,10 +191,57 @@ def check_threads() -> None:
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(launched, backend, out).result()[:2] == [7, 7]
         assert pool.submit(backend.allocate, 1 << 20).result().nbytes == 1 << 20
-    first(lambda: backend.load_cubin(MODULE).kernel("nothing"))
+    first(lambda: backend.load_cubin(MODULE))
+    module = backend.load_cubin(MODULE)
+    first(lambda: module.kernel("nothing"))
     graph = backend.graph(lambda: backend.launch(kernel, 6, 32, 0, args))
     first(lambda: backend.launch_graph(graph))
     assert launched(backend, out)[0] == 6
+
+
+def check_graphs_of_arrays_in_new_threads() -> None:
+    """A thread in which no context is current makes a graph, and another one launches it."""
+
+    @point
+    def plus(a: f32, b: f32) -> f32:
+        return a + b
+
+    @pipeline
+    def once(src: Image[f32]) -> Image[f32]:
+        return plus(src, src)
+
+    lowered = lower(once.graph(40, 3), "naive", Options())
+    plan = plan_execution(lowered, "chain")
+    (launch,) = lowered.launches
+    sizes = [8 if isinstance(each.value, Image) else 4 for each in launch.arguments]
+    cubin = " ".join(["kernel", launch.kernel.name, *map(str, sizes)]).encode() + b"\n"
+    cubin_cache.assemble_kept = lambda *_: SimpleNamespace(cubin=cubin)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
+    backend = CudaBackend()
+    # A kernel of the fake driver writes to its first parameter.
+    memory: dict[Any, CudaBuffer] = {
+        image: backend.allocate(1024) for image in (*lowered.graph.inputs, *lowered.graph.outputs)
+    }
+    arrays = {image: OnGpu(buffer.pointer) for image, buffer in memory.items()}
+    text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {launch.kernel.name}() {{ ret; }}\n"
+    made: list[ArrayGraph] = []
+
+    def make() -> None:
+        made.append(ArrayGraph(plan, {launch.kernel.name: text}, None, 0))
+        made[0].launch(arrays, {}, 0)
+
+    for action in (make, lambda: made[0].launch(arrays, {}, 0)):
+        (first, *_) = [memory[each.value] for each in launch.arguments if isinstance(each.value, Image)]
+        backend.fill(first, 0)
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(action).result()
+        assert launched(backend, first)[:2] == [int(each) for each in launch.grid]
+
+
+class OnGpu:
+    """An array of an unknown library."""
+
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": (3, 40), "typestr": "<f4", "version": 3}
 
 
 def check_errors() -> None:

@@ -22,9 +22,9 @@ __all__ = ["ArrayGraph"]
 
 class ArrayGraph:
     """The graph. ``ptx`` has the PTX of each kernel by its name; ``like`` is an array of the library that
-    allocates the buffers."""
+    allocates the buffers, on the GPU ``device``."""
 
-    def __init__(self, plan: ExecutionPlan, ptx: Mapping[str, str], like: Any) -> None:
+    def __init__(self, plan: ExecutionPlan, ptx: Mapping[str, str], like: Any, device: int) -> None:
         from ....harness.arm_code import arch_on
         from ....harness.cuda import require_driver
         from ....toolchain.cubin_cache import assemble_kept
@@ -32,6 +32,8 @@ class ArrayGraph:
         plan.check()
         self.plan, self.driver = plan, require_driver()
         core = importlib.import_module("cuda.core")
+        if not int(self._current_context()):
+            core.Device(device).set_current()
         self._context = self._current_context()
         major, minor = core.Device().compute_capability
         #: The loaded kernels. They must live as long as the graph.
