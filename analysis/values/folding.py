@@ -176,7 +176,9 @@ class Folding:
             instr = work.pop()
             if not _has_effect(instr) and (instr.guard is not None or self._may_ignore(instr)):
                 continue
-            values = [ssa.read(instr, reg) for reg in instr.uses()]
+            # A branch may have decided the predicate of a selection: then one of its values is not needed.
+            is_choice = instr.form.operation is Operation.SELECTION
+            values = [ssa.read(instr, reg) for reg in instr.uses() if not is_choice or reg == instr.operands[-1]]
             while values:
                 value = values.pop()
                 if value in seen:
@@ -221,7 +223,7 @@ class Folding:
                 yield instr
 
     def _is_effect(self, instr: Instr) -> bool:
-        if instr.form.operation in _WAYS or not _has_effect(instr) or self._has_constant_guard(instr):
+        if instr.form.operation in _WAYS or not _has_effect(instr) or instr.guard is not None:
             return False
         return instr.form.operation is not Operation.STORE or self._is_kept(instr)
 
