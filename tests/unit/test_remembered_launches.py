@@ -6,7 +6,7 @@ import struct
 from random import Random
 
 import pytest
-from fake_driver import Entry, FakeDriver, built_library
+from fake_driver import NO_CONTEXT, Entry, FakeDriver, built_library
 from ptxmotion.contract import (
     Condition,
     Contract,
@@ -23,7 +23,7 @@ from ptxmotion.contract import (
 )
 from ptxmotion.contract.bytecode import encode
 from ptxmotion.runtime.library import packed_config
-from test_launch_library import DISJOINT, SIZES, X, Y, bound, driver_of, entries, launch
+from test_launch_library import DISJOINT, SIZES, X, Y, bound, change, contract_of, driver_of, entries, launch
 
 
 def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
@@ -77,6 +77,31 @@ def test_few_extents_serve_all_pairs(pairs: list[tuple[int, int]], asked: int) -
         assert kernel.launch(config, arguments, None, 0) == 0
         seen += 4 in driver.asked
     assert seen == asked and entries(driver) == ["k_1"] * 7
+
+
+@pytest.mark.parametrize("is_library", [False, True])
+@pytest.mark.parametrize(
+    "version",
+    [
+        Version("k_1", (DISJOINT,)),
+        Version("k_1", (), prefer_when=parse("warps_per_scheduler <= 4")),
+        Version("k_1", (), launch=change(grid="2")),
+    ],
+)
+def test_what_fails_without_a_context_is_not_remembered(version: Version, is_library: bool) -> None:
+    """The first launch of a thread may have no context. Then no occupancy is known, also not for later launches."""
+    driver = driver_of()
+    module = built_library().bind(
+        encode(contract_of(version)), driver.MODULE, is_library=is_library, driver=driver.table()
+    )
+    kernel = module.kernel("k")
+    assert kernel is not None
+    driver.has_context = False
+    assert launch(kernel) == NO_CONTEXT
+    driver.has_context = True
+    for block in (32, 32, 64):
+        assert launch(kernel, block=block) == 0
+    assert entries(driver) == ["k_1"] * 3
 
 
 #: Conditions of two pointers: the buffers, parts of them, a range inside, the end of a buffer.
