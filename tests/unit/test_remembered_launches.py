@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from random import Random
+from typing import Any
 
 import pytest
 from fake_driver import NO_CONTEXT, Entry, FakeDriver, built_library
@@ -22,8 +23,21 @@ from ptxmotion.contract import (
     parse,
 )
 from ptxmotion.contract.bytecode import encode
+from ptxmotion.runtime.cuda_machine import CudaMachine
 from ptxmotion.runtime.library import packed_config
-from test_launch_library import DISJOINT, SIZES, X, Y, bound, change, contract_of, driver_of, entries, launch
+from test_launch_library import (
+    DISJOINT,
+    PARAMETERS,
+    SIZES,
+    X,
+    Y,
+    bound,
+    change,
+    contract_of,
+    driver_of,
+    entries,
+    launch,
+)
 
 
 def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
@@ -102,6 +116,38 @@ def test_what_fails_without_a_context_is_not_remembered(version: Version, is_lib
     for block in (32, 32, 64):
         assert launch(kernel, block=block) == 0
     assert entries(driver) == ["k_1"] * 3
+
+
+class _Functions:
+    """The functions of libcuda that `CudaMachine` asks for an occupancy."""
+
+    has_context = False
+
+    def cuCtxGetDevice(self, device: Any) -> int:
+        return 0 if self.has_context else NO_CONTEXT
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, device: int) -> int:
+        value._obj.value = 4
+        return 0
+
+    def cuKernelGetFunction(self, function: Any, kernel: Any) -> int:
+        return self.cuCtxGetDevice(None)
+
+    def cuFuncGetAttribute(self, value: Any, number: int, function: Any) -> int:
+        value._obj.value = 1024
+        return 0
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: Any, function: Any, threads: int, shared: Any) -> int:
+        blocks._obj.value = 8
+        return 0
+
+
+def test_python_keeps_no_occupancy_without_a_context() -> None:
+    functions = _Functions()
+    machine = CudaMachine(functions, {"k": 1}, KernelContract("k", PARAMETERS, (Version("k"),)), {"k": SIZES})
+    assert machine.occupancy("k", 32, 0).blocks == 0
+    functions.has_context = True
+    assert machine.occupancy("k", 32, 0).blocks == 8
 
 
 #: Conditions of two pointers: the buffers, parts of them, a range inside, the end of a buffer.
