@@ -95,16 +95,20 @@ class CudaMachine:
         return self._extra.get(entry)
 
     def occupancy(self, entry: str, threads: int, shared: int) -> Occupancy:
-        """The occupancy after the attributes of the kernel were copied to the version."""
+        """The occupancy after the attributes of the kernel were copied to the version. It is not kept where the entry
+        has no function, as in a thread without a context."""
         key = entry, threads, shared
-        if key not in self._occupancies:
-            self._occupancies[key] = self._find_occupancy(entry, threads, shared)
-        return self._occupancies[key]
+        found = self._occupancies.get(key)
+        if found is None:
+            function = self._function(entry)
+            if function is None:
+                return Occupancy(0, self._device_attribute(_MULTIPROCESSORS))
+            found = self._occupancies[key] = self._find_occupancy(entry, function, threads, shared)
+        return found
 
-    def _find_occupancy(self, entry: str, threads: int, shared: int) -> Occupancy:
-        function = self._function(entry)
+    def _find_occupancy(self, entry: str, function: ctypes.c_void_p, threads: int, shared: int) -> Occupancy:
         multiprocessors = self._device_attribute(_MULTIPROCESSORS)
-        if function is None or not self._copy_attributes(entry, function):
+        if not self._copy_attributes(entry, function):
             return Occupancy(0, multiprocessors)
         most_threads = self._attribute(function, _MAX_THREADS)
         most_shared = self._attribute(function, _MAX_DYNAMIC_SHARED)

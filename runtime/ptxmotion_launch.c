@@ -220,6 +220,7 @@ struct shape {
     int blocks; /* on one multiprocessor; 0: it cannot be launched */
     int multiprocessors;
     int has_clusters; /* the size of its clusters is an attribute of the function */
+    int is_known;     /* 0: the driver did not say, as in a thread without a context */
 };
 
 struct ptxmotion_kernel {
@@ -868,7 +869,8 @@ struct facts {
     void **arguments;
     const ptxmotion_extent *given;
     uint32_t flags;
-    int asked_stream; /* whether the decision depends on more of the stream than whether it is being captured */
+    int is_momentary; /* whether the decision depends on what no key has: on more of the stream than whether it is being
+                         captured, or on a query that failed, as in a thread without a context */
     wide warps; /* per scheduler; -1: unknown; -2: not computed */
     uint64_t needed; /* a bit for each extent on which the decision depends, besides by pairs */
     struct pair pairs[MEMO_PAIRS];
@@ -883,7 +885,7 @@ struct facts {
     } ranges[MAX_RANGES];
 };
 
-static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct version *version, uint32_t threads,
+static const struct shape *shape_of(struct facts *facts, const struct version *version, uint32_t threads,
                                     uint32_t shared, struct shape *buffer);
 
 static wide integer(const void *at, int size, int is_signed)
@@ -1046,7 +1048,7 @@ static wide warps_per_scheduler(struct facts *facts)
     const struct version *original = &facts->kernel->versions[facts->kernel->version_count - 1];
     uint32_t threads = config->block[0] * config->block[1] * config->block[2];
     struct shape buffer;
-    const struct shape *shape = shape_of(facts->kernel, original, threads, config->shared, &buffer);
+    const struct shape *shape = shape_of(facts, original, threads, config->shared, &buffer);
     facts->warps = -1;
     if (shape->blocks > 0 && shape->multiprocessors > 0) {
         /* The blocks are distributed evenly, and a block is on one multiprocessor. */
@@ -1352,9 +1354,9 @@ static void need_extent(struct facts *facts, uint32_t index)
 }
 
 /* Two buffers were found to be apart, and both extents are known. Then one of the two extents suffices for the same
- * launch later: memory that is allocated while an allocation is still there has no byte in common with it, since the allocation
- * has no second address. So whatever the other pointer points into then, the buffers are apart. But a pointer to the end
- * of the allocation may be one into it; there the other extent is needed. Returns whether one suffices. */
+ * launch later: memory that is allocated while an allocation is still there has no byte in common with it, since the
+ * allocation has no second address. So whatever the other pointer points into then, the buffers are apart. But a pointer
+ * to the end of the allocation may be one into it; there the other extent is needed. Returns whether one suffices. */
 static int is_pair(struct facts *facts, const struct range ranges[2])
 {
     struct pair *pair = &facts->pairs[facts->pair_count];
@@ -1441,10 +1443,11 @@ static void find_shape(ptxmotion_kernel *kernel, struct shape *shape)
     const struct version *original = &kernel->versions[kernel->version_count - 1];
     void *function = function_of(kernel->module, shape->version->handle);
     int most, device;
-    shape->blocks = shape->multiprocessors = shape->has_clusters = 0;
+    shape->blocks = shape->multiprocessors = shape->has_clusters = shape->is_known = 0;
     if (function == NULL || driver->ctx_get_device(&device) ||
         driver->device_get_attribute(&shape->multiprocessors, DEVICE_MULTIPROCESSORS, device))
         return;
+    shape->is_known = 1;
     if (shape->version != original) {
         void *from = function_of(kernel->module, original->handle);
         if (from == NULL || !copy_attributes(driver, from, function))
@@ -1458,10 +1461,11 @@ static void find_shape(ptxmotion_kernel *kernel, struct shape *shape)
         shape->blocks = 0;
 }
 
-/* The occupancy of a version for a size of block. It is in `buffer` if it could not be kept. */
-static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct version *version, uint32_t threads,
+/* The occupancy of a version for a size of block. It is in `buffer` if it could not be kept, or is not known. */
+static const struct shape *shape_of(struct facts *facts, const struct version *version, uint32_t threads,
                                     uint32_t shared, struct shape *buffer)
 {
+    ptxmotion_kernel *kernel = facts->kernel;
     const ptxmotion_module *module = kernel->module;
     void *context = NULL;
     /* A CUfunction belongs to one context; a CUkernel is launched in the current one. With a single GPU, the occupancy
@@ -1474,8 +1478,12 @@ static const struct shape *shape_of(ptxmotion_kernel *kernel, const struct versi
         if (each->version == version && each->threads == threads && each->shared == shared &&
             each->context == context && each->generation == generation)
             return each;
-    *buffer = (struct shape){NULL, version, context, generation, threads, shared, 0, 0, 0};
+    *buffer = (struct shape){NULL, version, context, generation, threads, shared, 0, 0, 0, 0};
     find_shape(kernel, buffer);
+    if (!buffer->is_known) {
+        facts->is_momentary = 1;
+        return buffer;
+    }
     if (__atomic_load_n(&kernel->shape_count, __ATOMIC_RELAXED) >= MAX_SHAPES ||
         __atomic_load_n(&kernel->all_shape_count, __ATOMIC_RELAXED) >= MAX_ALL_SHAPES)
         return buffer;
@@ -1532,10 +1540,10 @@ static int runs_as_many(struct facts *facts, const struct version *version, cons
     struct shape buffers[2];
     uint32_t threads = config->block[0] * config->block[1] * config->block[2];
     uint32_t changed_threads = changed->block[0] * changed->block[1] * changed->block[2];
-    const struct shape *of_version = shape_of(kernel, version, changed_threads, changed->shared, &buffers[0]);
+    const struct shape *of_version = shape_of(facts, version, changed_threads, changed->shared, &buffers[0]);
     if (of_version->blocks <= 0)
         return PTXMOTION_UNUSABLE;
-    const struct shape *of_kernel = shape_of(kernel, original, threads, config->shared, &buffers[1]);
+    const struct shape *of_kernel = shape_of(facts, original, threads, config->shared, &buffers[1]);
     if (of_kernel->blocks <= 0)
         return PTXMOTION_UNUSABLE;
     int has_same_size = changed_threads == threads && blocks_of(changed) == blocks_of(config);
@@ -1547,7 +1555,7 @@ static int runs_as_many(struct facts *facts, const struct version *version, cons
     if (blocks_of(config) > machine * (uint64_t)of_kernel->blocks)
         return PTXMOTION_TAKEN; /* not all blocks of the kernel run at the same time */
     void *green = NULL;
-    facts->asked_stream = 1;
+    facts->is_momentary = 1;
     if (facts->kernel->module->driver->stream_get_green_context != NULL &&
         (facts->kernel->module->driver->stream_get_green_context(config->stream, &green) || green != NULL))
         machine = 1; /* a part of the GPU, of unknown size */
@@ -1563,8 +1571,13 @@ static int change_sizes(struct facts *facts, const struct expression *expression
         const ptxmotion_driver *driver = facts->kernel->module->driver;
         if (!evaluate(facts, &expressions[i], &value))
             return PTXMOTION_UNDECIDABLE;
-        if (value < 1 || driver->ctx_get_device(&device) || driver->device_get_attribute(&most, limit + i, device) ||
-            value > most)
+        if (value < 1)
+            return PTXMOTION_BAD_LAUNCH;
+        if (driver->ctx_get_device(&device) || driver->device_get_attribute(&most, limit + i, device)) {
+            facts->is_momentary = 1;
+            return PTXMOTION_BAD_LAUNCH;
+        }
+        if (value > most)
             return PTXMOTION_BAD_LAUNCH;
         sizes[i] = (uint32_t)value;
     }
@@ -1815,7 +1828,7 @@ static SEPARATE void remember(struct memo *memo, const struct memo_key *key, con
 {
     const ptxmotion_kernel *kernel = facts->kernel;
     memo->key.serial = 0; /* no module has this number */
-    if (facts->asked_stream)
+    if (facts->is_momentary)
         return;
     uint64_t needed = needed_extents(facts);
     for (int i = 0; i < kernel->extent_count; i++) {
@@ -1872,7 +1885,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     facts.arguments = arguments;
     facts.given = extents;
     facts.flags = flags;
-    facts.asked_stream = 0;
+    facts.is_momentary = 0;
     facts.warps = -2;
     facts.needed = facts.pair_count = 0;
     for (int slot = 0; slot < kernel->extent_count; slot++)

@@ -8,10 +8,10 @@ Computes: numbers of values that may be equal (`operand_numbers`); for an instru
 (`Folding.may_fold`); and the instructions whose results an effect certainly needs (`Folding.needed`). In between there
 are only instructions that ptxas does not fold.
 
-ptxas 13.0 folds, as `tests/unit/test_folding.py` measures: equal operands of ``min``, ``max``, ``selp`` and of integer
-operations; factors and divisors 1 and -1, also with ``.rn``; constant predicates; comparisons with NaN and of a value
-with itself; neutral constants of integer operations, and pairs that cancel each other, such as two ``neg.s32``. It
-removes a branch where both ways are the same after dead code is gone. It did not fold sums with 0 or -0, nor ``max``
+ptxas 13.0 folds, as `tests/unit/test_contraction.py` measures: equal operands of ``min``, ``max``, ``selp`` and of
+integer operations; factors and divisors 1 and -1, also with ``.rn``; constant predicates; comparisons with NaN and of a
+value with itself; neutral constants of integer operations, and pairs that cancel each other, such as two ``neg.s32``.
+It removes a branch where both ways are the same after dead code is gone. It did not fold sums with 0 or -0, nor ``max``
 with an infinity. By the rules of arithmetic it may, so these count as folded, too.
 
 Requires: the SSA view and blocks of the current version. Guarantees: all folding that was measured, and any that

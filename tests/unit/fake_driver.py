@@ -21,7 +21,7 @@ from ptxmotion.runtime.choice import Occupancy, Triple
 from ptxmotion.runtime.library import CConfig, CDriver, Library
 
 ROOT = Path(__file__).resolve().parents[2]
-SUCCESS, INVALID, OUT_OF_RESOURCES = 0, 1, 701
+SUCCESS, INVALID, NO_CONTEXT, OUT_OF_RESOURCES = 0, 1, 201, 701
 
 WORD, SIZE, POINTER, ADDRESS = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_uint64
 
@@ -83,6 +83,8 @@ class FakeDriver:
     capturing: frozenset[int] = frozenset()
     partitioned: frozenset[int] = frozenset()
     refuses: dict[str, int] = field(default_factory=dict[str, int])
+    #: Whether a context is current in the thread.
+    has_context: bool = True
     launched: list[tuple[str, tuple[int, ...], list[bytes]]] = field(
         default_factory=list[tuple[str, tuple[int, ...], list[bytes]]]
     )
@@ -169,6 +171,8 @@ class FakeDriver:
         return SUCCESS
 
     def _launch_kernel_ex(self, config: Any, function: int | None, arguments: Any, extra: int | None) -> int:
+        if not self.has_context:
+            return NO_CONTEXT
         name = self._handles.get(function or 0)
         if name is None or name in self.refuses:
             return self.refuses.get(name or "", 400)
@@ -192,6 +196,8 @@ class FakeDriver:
     _library_get_kernel = _module_get_function
 
     def _kernel_get_function(self, function: Any, kernel: int) -> int:
+        if not self.has_context:
+            return NO_CONTEXT
         function[0] = kernel
         return SUCCESS
 
@@ -219,10 +225,12 @@ class FakeDriver:
         return SUCCESS
 
     def _ctx_get_current(self, context: Any) -> int:
-        context[0] = 0x55
+        context[0] = 0x55 if self.has_context else None
         return SUCCESS
 
     def _ctx_get_device(self, device: Any) -> int:
+        if not self.has_context:
+            return NO_CONTEXT
         device[0] = 0
         return SUCCESS
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 from random import Random
+from typing import Any
 
 import pytest
-from fake_driver import Entry, FakeDriver, built_library
+from fake_driver import NO_CONTEXT, Entry, FakeDriver, built_library
 from ptxmotion.contract import (
     Condition,
     Contract,
@@ -22,8 +23,21 @@ from ptxmotion.contract import (
     parse,
 )
 from ptxmotion.contract.bytecode import encode
+from ptxmotion.runtime.cuda_machine import CudaMachine
 from ptxmotion.runtime.library import packed_config
-from test_launch_library import DISJOINT, SIZES, X, Y, bound, driver_of, entries, launch
+from test_launch_library import (
+    DISJOINT,
+    PARAMETERS,
+    SIZES,
+    X,
+    Y,
+    bound,
+    change,
+    contract_of,
+    driver_of,
+    entries,
+    launch,
+)
 
 
 def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
@@ -77,6 +91,63 @@ def test_few_extents_serve_all_pairs(pairs: list[tuple[int, int]], asked: int) -
         assert kernel.launch(config, arguments, None, 0) == 0
         seen += 4 in driver.asked
     assert seen == asked and entries(driver) == ["k_1"] * 7
+
+
+@pytest.mark.parametrize("is_library", [False, True])
+@pytest.mark.parametrize(
+    "version",
+    [
+        Version("k_1", (DISJOINT,)),
+        Version("k_1", (), prefer_when=parse("warps_per_scheduler <= 4")),
+        Version("k_1", (), launch=change(grid="2")),
+    ],
+)
+def test_what_fails_without_a_context_is_not_remembered(version: Version, is_library: bool) -> None:
+    """The first launch of a thread may have no context. Then no occupancy is known, also not for later launches."""
+    driver = driver_of()
+    module = built_library().bind(
+        encode(contract_of(version)), driver.MODULE, is_library=is_library, driver=driver.table()
+    )
+    kernel = module.kernel("k")
+    assert kernel is not None
+    driver.has_context = False
+    assert launch(kernel) == NO_CONTEXT
+    driver.has_context = True
+    for block in (32, 32, 64):
+        assert launch(kernel, block=block) == 0
+    assert entries(driver) == ["k_1"] * 3
+
+
+class _Functions:
+    """The functions of libcuda that `CudaMachine` asks for an occupancy."""
+
+    has_context = False
+
+    def cuCtxGetDevice(self, device: Any) -> int:
+        return 0 if self.has_context else NO_CONTEXT
+
+    def cuDeviceGetAttribute(self, value: Any, number: int, device: int) -> int:
+        value._obj.value = 4
+        return 0
+
+    def cuKernelGetFunction(self, function: Any, kernel: Any) -> int:
+        return self.cuCtxGetDevice(None)
+
+    def cuFuncGetAttribute(self, value: Any, number: int, function: Any) -> int:
+        value._obj.value = 1024
+        return 0
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, blocks: Any, function: Any, threads: int, shared: Any) -> int:
+        blocks._obj.value = 8
+        return 0
+
+
+def test_python_keeps_no_occupancy_without_a_context() -> None:
+    functions = _Functions()
+    machine = CudaMachine(functions, {"k": 1}, KernelContract("k", PARAMETERS, (Version("k"),)), {"k": SIZES})
+    assert machine.occupancy("k", 32, 0).blocks == 0
+    functions.has_context = True
+    assert machine.occupancy("k", 32, 0).blocks == 8
 
 
 #: Conditions of two pointers: the buffers, parts of them, a range inside, the end of a buffer.
