@@ -236,6 +236,7 @@ class CudaBackend:
 
     def create_stream(self) -> Any:
         """A new stream that does not wait for the default stream."""
+        self.enter()
         return self.core_device.create_stream(options={"nonblocking": True})
 
     def call(self, name: str, *arguments: Any) -> Any:
@@ -283,6 +284,7 @@ class CudaBackend:
 
     def occupancy(self, kernel: CudaKernel, threads: int, shared: int = 0) -> int:
         """The number of blocks of a kernel that one multiprocessor holds, according to the driver."""
+        self.enter()
         with _device_errors():
             return int(kernel.core.occupancy.max_active_blocks_per_multiprocessor(threads, shared))
 
@@ -469,6 +471,7 @@ class CudaBackend:
 
     def event(self) -> Any:
         """A new event with timing."""
+        self.enter()
         with _device_errors():
             return self.core_device.create_event(options=self._timed)
 

@@ -141,6 +141,7 @@ API cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
 API cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, CUDA_SUCCESS; }
 
 API cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
     return *stream = new CUstream_st, CUDA_SUCCESS;
 }
@@ -240,6 +241,7 @@ API cuGraphExecDestroy(CUgraphExec graph) { return delete graph, CUDA_SUCCESS; }
 API cuGraphDestroy(CUgraph graph) { return delete graph, CUDA_SUCCESS; }
 
 API cuEventCreate(CUevent* event, unsigned flags) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (flags & CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_VALUE;
     return *event = new CUevent_st, CUDA_SUCCESS;
 }
@@ -286,6 +288,7 @@ API cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int 
     return function->attributes[attribute] = value, CUDA_SUCCESS;
 }
 API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int threads, size_t) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     return *blocks = 2048 / threads, CUDA_SUCCESS;
 }
 

@@ -195,6 +195,9 @@ def check_threads() -> None:
     module = backend.load_cubin(MODULE)
     first(lambda: module.kernel("nothing"))
     graph = backend.graph(lambda: backend.launch(kernel, 6, 32, 0, args))
+    for action in backend.event, backend.create_stream, lambda: backend.occupancy(kernel, 32):
+        first(action)
+    first(lambda: backend.seconds_of_graph(graph))
     first(lambda: backend.launch_graph(graph))
     assert launched(backend, out)[0] == 6
 

@@ -360,12 +360,14 @@ class Members:
                 is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
                 # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
                 below = distant if window is not None else count
-                below -= repeats.pixels if repeats is not None and access.param.name in repeats.images else 0
+                # How many of its reads a thread need not repeat.
+                equal = repeats.pixels if repeats is not None and access.param.name in repeats.images else 0.0
                 single = 0.0 if window is None else apart + together if is_exchanged else apart
                 if window is None and together and image not in inside and not has_large_loops(node):
                     what = image, access.centres, access.boundary, access.extent, near[node]
-                    below -= min(below, together) if what in seen else 0
+                    equal = together if what in seen else equal
                     seen.add(what)
+                below -= equal
                 if image not in inside:
                     loads += taps * (below + single)
                     distant_loads += taps * below
