@@ -61,4 +61,4 @@ def test_operations_that_depend_on_the_row_are_not_shared() -> None:
 """
     operator = operator_from_text(text, {"f32": f32})
     assert operations_of_rows(operator, frozenset({"c"})).alu == 3
-    assert operations_of_rows(operator, frozenset()).alu == 0
+    assert operations_of_rows(operator, frozenset[str]()).alu == 0
