@@ -6,7 +6,8 @@ none (`contraction.py`).
 
 Computes: numbers of values that may be equal (`operand_numbers`); for an instruction, whether ptxas may fold it
 (`Folding.may_fold`); and the instructions whose results an effect certainly needs (`Folding.needed`). In between there
-are only instructions that ptxas does not fold.
+are only instructions whose results certainly depend on their operands: no sum of integers whose operands depend on one
+value, as in ``(n - x) + x``, no product that shifts bits out, no comparison with a constant.
 
 ptxas 13.0 folds, as `tests/unit/test_contraction.py` measures: equal operands of ``min``, ``max``, ``selp`` and of
 integer operations; factors and divisors 1 and -1, also with ``.rn``; constant predicates; comparisons with NaN and of a
@@ -36,11 +37,14 @@ if TYPE_CHECKING:
 
 #: Effects for which ptxas keeps an instruction without a reader.
 _KEPT = Effect.WRITE | Effect.BARRIER | Effect.ORDERED | Effect.ASYNC | Effect.REGISTERS_LATER | Effect.GRID
-#: Operations whose results depend on each operand; those of integers that do unless two operands are equal; and those
-#: of integers that do unless an operand is 0.
-_KEEPING = COPIES | ADDRESS_CONVERSIONS | {Operation.SUM, Operation.NEGATION, Operation.NOT, Operation.CONVERSION}
-_DIFFERENCES = frozenset([Operation.DIFFERENCE, Operation.XOR])
+#: Operations whose results depend on the operand; those of integers that do unless two operands depend on one value.
+_KEEPING = COPIES | ADDRESS_CONVERSIONS | {Operation.NEGATION, Operation.NOT}
+_SUMS = frozenset([Operation.SUM, Operation.DIFFERENCE, Operation.XOR])
 _PRODUCTS = frozenset([Operation.PRODUCT, Operation.WIDE_PRODUCT, Operation.PRODUCT_SUM, Operation.WIDE_PRODUCT_SUM])
+#: The largest power of two that may divide a factor of a product of double width. No conversion has fewer bits than 8.
+_LARGEST_SCALE = 16
+#: The most values that are looked at to find out on what an operand depends.
+_MOST_VALUES = 100
 _CARRY = Effect.CARRY_IN | Effect.CARRY_OUT
 #: They only decide what follows. ptxas removes them where this is the same on both ways.
 _WAYS = BRANCHES | {Operation.RETURN, Operation.EXIT}
@@ -115,6 +119,7 @@ class Folding:
         self._ssa = facts.ssa
         self._numbers = numbers
         self._is_kept = is_kept
+        self._origins_of: dict[int, frozenset[object] | None] = {}
 
     def may_fold(self, instr: Instr) -> bool:
         """Whether ptxas may replace the results by operands, negated operands or constants."""
@@ -143,14 +148,63 @@ class Folding:
     def _may_ignore(self, instr: Instr) -> bool:
         """Whether the results may be the same for all values of some operand."""
         form = instr.form
-        sources = [self._number(instr, each) for each in instr.operands[form.dst_count :]]
         if form.operation in _KEEPING:
             return False
-        if form.operation in _DIFFERENCES and not _is_float(form):
-            return len(set(sources)) < len(sources)
-        if form.operation in _PRODUCTS and not _is_float(form):
-            return any(is_constant_number(each) and (not _is_literal(each) or each[1] == 0) for each in sources)
-        return self.may_fold(instr)
+        if form.operation is Operation.CONVERSION:
+            return not _is_float(form) and _is_narrowing(form)
+        if _is_float(form):
+            return form.operation is not Operation.SUM and (self.may_fold(instr) or self._may_bound(instr))
+        if form.effects & _CARRY:
+            return True
+        if form.operation in _SUMS:
+            return self._may_cancel(instr)
+        if form.operation in _PRODUCTS:
+            factors = [self._number(instr, each) for each in instr.operands[form.dst_count :][:2]]
+            return not any(_is_kept_by_factor(form, each) for each in factors) or self._may_cancel(instr)
+        return self.may_fold(instr) or (form.operation is Operation.COMPARISON and self._may_cancel(instr))
+
+    def _may_bound(self, instr: Instr) -> bool:
+        """Whether a comparison, maximum or minimum has a constant operand. ptxas may know on which side of it the other
+        one is, such as a saturated value."""
+        form = instr.form
+        if form.operation is Operation.SELECTION or _is_arithmetic(form):
+            return False
+        return any(is_constant_number(self._number(instr, each)) for each in instr.operands[form.dst_count :])
+
+    def _may_cancel(self, instr: Instr) -> bool:
+        """Whether two operands may depend on one value. Then the result may not depend on it, as in ``(n - x) + x``."""
+        known: set[object] = set()
+        for operand in instr.operands[instr.form.dst_count :]:
+            if not isinstance(operand, Reg) or is_constant_number(self._number(instr, operand)):
+                continue
+            found = self._origins(self._ssa.read(instr, operand))
+            if found is None or not known.isdisjoint(found):
+                return True
+            known |= found
+        return False
+
+    def _origins(self, value: int) -> frozenset[object] | None:
+        """The numbers of the values on which ``value`` depends, and its own; `None` if they are many. Memory has no
+        origin: a store keeps what is stored."""
+        if value not in self._origins_of:
+            self._origins_of[value] = self._find_origins(value)
+        return self._origins_of[value]
+
+    def _find_origins(self, value: int) -> frozenset[object] | None:
+        ssa, seen, work = self._ssa, {value}, [value]
+        while work:
+            each = work.pop()
+            after = [before for _, before in ssa.phi_args.get(each, ())]
+            after += [ssa.old[each]] if each in ssa.old else []
+            definition = ssa.instr[each]
+            if definition is not None:
+                after += [ssa.read(definition, reg) for reg in definition.uses()]
+            work += [before for before in dict.fromkeys(after) if before not in seen]
+            seen.update(after)
+            if len(seen) > _MOST_VALUES:
+                return None
+        numbers = (self._numbers.get(each, each) for each in seen)
+        return frozenset(number for number in numbers if not is_constant_number(number))
 
     def is_constant(self, instr: Instr, operand: Operand) -> bool:
         """Whether ptxas may know the value of ``operand``, but a literal in its place has not shown it."""
@@ -255,6 +309,23 @@ def _is_float(form: Form) -> bool:
 
 def _is_arithmetic(form: Form) -> bool:
     return form.op.contraction in ("product", "sum") or form.op.base in ("fma", "mad", "div")
+
+
+def _is_narrowing(form: Form) -> bool:
+    """Whether a conversion of integers leaves bits out."""
+    to, of = (TYPES.get(form.mods.get(each, "")) for each in ("dtype", "atype"))
+    return to is None or of is None or to.bits < of.bits
+
+
+def _is_kept_by_factor(form: Form, factor: object) -> bool:
+    """Whether a product of integers differs for different values of the other factor: the factor is an odd literal, or
+    the product has double width. An even factor shifts bits out; several of them shift out all."""
+    match factor:
+        case ("literal", int(bits)) if bits:
+            is_odd = bits % 2 == 1 and form.text.split(".")[1] == "lo"
+            return is_odd or (form.text.split(".")[1] == "wide" and bits % (2 * _LARGEST_SCALE) != 0)
+        case _:
+            return False
 
 
 def _is_literal(number: object) -> bool:

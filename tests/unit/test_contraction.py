@@ -45,6 +45,7 @@ ret;
 MUL, ADD = "mul.TYPE %p, %a, %b; ", "add.TYPE %s, %p, %c; "
 S, P, T = (f"st.global.TYPE [%o+{at}], %{reg}; " for at, reg in ((0, "s"), (16, "p"), (32, "t")))
 LOOP, AGAIN = "mov.u32 %i, 0; L: ", "add.u32 %i, %i, 1; setp.lt.u32 %l, %i, %n; @%l bra L; "
+J = "st.global.u32 [%o+64], %j; "
 ADD_T = "add.TYPE %t, %p, %d; "
 #: The product of %a and %b is computed again and stored in the outer of two loops.
 NESTED = (
@@ -185,6 +186,36 @@ BODIES: dict[str, tuple[str, str, int | None]] = {
         MUL + ADD + S + "setp.eq.u32 %k, 1, 2; selp.TYPE %t, %p, %d, %k; " + T,
         "open",
         1,
+    ),
+    "a sum without it": (
+        MUL + ADD + S + "cvt.rzi.s32.TYPE %i, %p; sub.s32 %j, %n, %i; add.s32 %j, %j, %i; " + J,
+        "open",
+        1,
+    ),
+    "a difference without it": (
+        MUL + ADD + S + "cvt.rzi.s32.TYPE %i, %p; add.s32 %j, %i, %n; sub.s32 %j, %j, %i; " + J,
+        "open",
+        1,
+    ),
+    "a number from its bits": (
+        MUL + ADD + S + "cvt.rzi.s32.TYPE %i, %p; not.b32 %j, %i; xor.b32 %j, %j, %i; " + J,
+        "open",
+        1,
+    ),
+    "bits shifted out": (
+        MUL + ADD + S + "cvt.rzi.s32.TYPE %i, %p; mul.lo.s32 %j, %i, 65536; mul.lo.s32 %j, %j, 65536; " + J,
+        "open",
+        1,
+    ),
+    "bits shifted out of a sum": (
+        MUL + ADD + S + "cvt.rzi.s32.TYPE %i, %p; mad.lo.s32 %j, %i, 65536, 7; mul.lo.s32 %j, %j, 65536; " + J,
+        "open",
+        1,
+    ),
+    "a saturated value": (
+        MUL + ADD + S + "cvt.sat.TYPE.TYPE %q, %p; setp.gt.TYPE %k, %q, ONE; selp.b32 %j, 1, 2, %k; " + J,
+        "open",
+        None,  # ptxas knows it for f32 only
     ),
     "stored under a constant": (MUL + ADD + S + "setp.eq.u32 %k, 1, 2; @%k bra E; bra F; E: " + P + "F: ", "open", 1),
 }
