@@ -39,7 +39,7 @@ typedef __int128 wide;
  * conditions read, in words of 8 bytes, versions, and extents. */
 #define MEMOS 16
 #define MEMO_WORDS 16
-#define MEMO_VERSIONS 6
+#define MEMO_VERSIONS 14
 #define MEMO_EXTENTS 8
 #define MEMO_PAIRS 16
 
