@@ -17,7 +17,7 @@ from types import ModuleType
 from ..dsl import DslError, Program
 from ..ptx import PtxError
 from ..spelling import did_you_mean
-from ..suites.registry import Benchmark, error_in_file, find
+from ..suites.registry import Benchmark, error_in_file, find, spec_of
 from .errors import BadInput, BadRequest
 
 __all__ = ["FoundProgram", "find_program", "load_file"]
@@ -80,7 +80,7 @@ def load_file(file: Path) -> ModuleType:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     if not file.is_file():
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(file))
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    spec = spec_of(file.stem, file)
     if spec is None or spec.loader is None:
         raise BadInput("this is not a Python file", str(file))
     module = importlib.util.module_from_spec(spec)

@@ -16,8 +16,9 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..dsl import DslError, Program
@@ -42,6 +43,7 @@ __all__ = [
     "from_file",
     "installed",
     "similar_program",
+    "spec_of",
     "suites",
 ]
 
@@ -256,7 +258,7 @@ def from_file(path: str | Path) -> list[Benchmark]:
     if not file.is_file():
         raise FileNotFoundError(f"{path} does not exist")
     name = f"ptxmotion_benchmark_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = spec_of(name, file)
     if spec is None or spec.loader is None:
         raise DslError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
@@ -272,6 +274,24 @@ def from_file(path: str | Path) -> list[Benchmark]:
     if not declared:
         raise NoBenchmark(f"{path} declares no Benchmark")
     return declared
+
+
+class _Compiler(SourceFileLoader):
+    """Compiles the file each time. Python takes the bytecode that it has kept if the size of the file and the second in
+    which it was changed are the same. So a file that is changed twice in a second, as in a search through commits,
+    would be run as it was before."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
+def spec_of(name: str, file: Path) -> ModuleSpec | None:
+    """How to import a user's file as the module ``name``; `None` if it is not a Python file. Its bytecode is not kept."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is not None and isinstance(spec.loader, SourceFileLoader):
+        spec.loader = _Compiler(name, str(file))
+        spec.cached = None
+    return spec
 
 
 def error_in_file(file: Path, error: Exception) -> DslError:

@@ -1,5 +1,7 @@
 """Finding benchmarks, checking their results, and an example program."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 from ptxmotion.dsl import DslError, host, i32, program
 from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.programs.host_programs import load_file
 from ptxmotion.suites.registry import SIZES, Benchmark, Tolerance, benchmarks, find, from_file, suites
 from ptxmotion.suites.rodinia import pathfinder
 from ptxmotion.suites.runner import compiler, ptx_of, run
@@ -102,6 +105,19 @@ def test_files_declare_benchmarks(tmp_path: Path) -> None:
     broken.write_text("x = 1 / 0\n")
     with pytest.raises(DslError, match=r"broken\.py:1:.*ZeroDivisionError"):
         from_file(broken)
+
+
+def test_a_file_that_changes_twice_in_a_second_is_run_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own loader takes the bytecode of the first text, since size and time of the second one are the same."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "changed.py"
+    for letter in "ab":
+        file.write_text(f"raise ValueError({letter!r})\n")
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        with pytest.raises(DslError, match=f"ValueError: {letter}"):
+            from_file(file)
+        with pytest.raises(DslError, match=f"ValueError: {letter}"):
+            load_file(file)
 
 
 def test_the_reference_of_pathfinder_agrees_with_every_path() -> None:
