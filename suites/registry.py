@@ -286,7 +286,7 @@ class _Compiler(SourceFileLoader):
 
 
 def spec_of(name: str, file: Path) -> ModuleSpec | None:
-    """How to import a user's file as the module ``name``; `None` if it is not a Python file. Its bytecode is not kept."""
+    """How to import a user's file as the module ``name``; `None` if it is not a Python file. No bytecode is kept."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is not None and isinstance(spec.loader, SourceFileLoader):
         spec.loader = _Compiler(name, str(file))
