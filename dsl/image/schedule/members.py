@@ -9,21 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from math import inf
 from typing import Any
 
 from ... import types as t
-from ..fusion.benefit import operations_of
 from ..graph import Graph
 from ..groups import MOST_UNROLLED_COPIES, SHARED_BYTES, Group, Reach, has_large_loops, window_of
 from ..lowered import Options
-from ..lowering import checks_of
 from ..operators import Access, Image, Node
 from ..tiling.lane_layout import can_be_shuffled
 from ..tiling.padding import Reads
 from ..tiling.teams import problem_of_block
-from .counted import SFU, Counts, Work
-from .row_repeats import shared_rows
+from .counted import Counts, Work
+from .thread_counts import Computed, thread_counts
 
 __all__ = ["THREAD", "Members", "bytes_of", "ceil_of", "shape_of"]
 
@@ -39,7 +36,7 @@ class Members:
     graph: Graph
     nodes: tuple[Node[Any], ...]
     options: Options
-    #: By what `_count` depends on: what a thread does. Groups of one graph with the same options may share it.
+    #: By what `thread_counts` depends on: what a thread does. Groups of one graph with the same options may share it.
     counted: dict[Any, Counts] = field(default_factory=dict[Any, Counts], repr=False)
     #: By the arguments of `counts`: what the thread does. By roots: they and what they are computed from in the group.
     _counts: dict[tuple[Any, ...], Counts] = field(default_factory=dict[tuple[Any, ...], Counts], repr=False)
@@ -287,9 +284,7 @@ class Members:
         edge: bool = False,
         rows: frozenset[Node[Any]] = frozenset(),
     ) -> Counts:
-        """What a thread does for ``pixels`` neighbouring pixels of each root. ``fill``: the roots are computed for
-        their tiles, and not read from these. ``edge``: in a team at an edge. ``rows``: operators that are computed in
-        the rows of a thread, which may share rows of images of other sizes (`tiling.rows`)."""
+        """What a thread does for ``pixels`` neighbouring pixels of each root (`thread_counts.Computed`)."""
         key = roots, tiled, pixels, fill, edge, rows
         if key not in self._counts:
             needed = self.needed(roots)
@@ -298,7 +293,8 @@ class Members:
             padded = frozenset((tile, padding[tile]) for tile in tiles if tile in padding)
             what = roots, needed, tiles, pixels, fill, edge, padded, self.reread, rows & needed
             if what not in self.counted:
-                self.counted[what] = self._count(roots, tiled, pixels, fill, edge, rows)
+                computed = Computed(roots, tiled, pixels, fill, edge, rows, self.padding(tiled), self.reread)
+                self.counted[what] = thread_counts(self.nodes, self.options, computed)
             self._counts[key] = self.counted[what]
         return self._counts[key]
 
@@ -312,95 +308,8 @@ class Members:
             self._needs[roots] = frozenset(found)
         return self._needs[roots]
 
-    def _count(
-        self,
-        roots: tuple[Node[Any], ...],
-        tiled: frozenset[Node[Any]],
-        pixels: tuple[int, int],
-        fill: bool,
-        edge: bool,
-        rows: frozenset[Node[Any]],
-    ) -> Counts:
-        inside: set[Image[Any]] = {*self.nodes}
-        computed: set[Image[Any]] = inside - {node for node in tiled if not (fill and node in roots)}
-        padding = self.padding(tiled)
-        #: By image: how far it is needed around the pixels; how often far accesses, and all accesses below these, read
-        #: it, which share nothing and read no tiles; and how often accesses at edges read it at an exchanged index.
-        near: dict[Image[Any], Reach] = dict.fromkeys(roots, Reach())
-        #: By image: the reads of all windows around these pixels. Equal ones count once, so they are at most as many as
-        #: the pixels within reach.
-        wanted: dict[Image[Any], float] = {}
-        far: dict[Image[Any], float] = {}
-        moved: dict[Image[Any], float] = {}
-        #: Images that are read with checks.
-        checked: set[Image[Any]] = set()
-        #: What far accesses of images outside read, and around which pixels: equal reads count once.
-        seen: set[tuple[Any, ...]] = set()
-        alu = sfu = loads = reads = checks = distant_loads = 0.0
-        for node in reversed(self.nodes):
-            together = 0.0
-            if node in near and node in computed:
-                together = _positions(near[node], pixels)
-                together = together if node in roots else min(together, wanted.get(node, inf))
-            apart, distant = moved.get(node, 0.0), far.get(node, 0.0)
-            count = together + apart + distant
-            if not count:
-                continue
-            operations = operations_of(node)
-            alu, sfu = alu + count * operations.alu, sfu + count * operations.functions / SFU
-            repeats = shared_rows(node, pixels, together) if node in rows else None
-            if repeats is not None:
-                alu -= repeats.pixels * repeats.operations.alu
-                sfu -= repeats.pixels * repeats.operations.functions / SFU
-            for access in node.accesses:
-                image, window, (width, height) = access.image, self._window(access, node), access.extent.size
-                is_window = access.param.is_window
-                taps = min(width * height, max(1, operations.reads_of(access.param.name))) if is_window else 1
-                is_checked = edge and any(checks_of(access, node, self.options))
-                is_exchanged = is_checked and image in inside and not padding.is_padded(access, node)
-                # How often it is read below far accesses (`below`), and at an index of its own otherwise (`single`).
-                below = distant if window is not None else count
-                # How many of its reads a thread need not repeat.
-                equal = repeats.pixels if repeats is not None and access.param.name in repeats.images else 0.0
-                single = 0.0 if window is None else apart + together if is_exchanged else apart
-                if window is None and together and image not in inside and not has_large_loops(node):
-                    what = image, access.centres, access.boundary, access.extent, near[node]
-                    equal = together if what in seen else equal
-                    seen.add(what)
-                below -= equal
-                if image not in inside:
-                    loads += taps * (below + single)
-                    distant_loads += taps * below
-                else:
-                    far[image] = far.get(image, 0.0) + taps * below
-                    if image in computed:
-                        moved[image] = moved.get(image, 0.0) + taps * single
-                    else:
-                        reads += taps * single
-                checks += taps * (below + single) if is_checked else 0
-                if together and window is not None and not is_exchanged:
-                    if has_large_loops(node) and image not in computed:
-                        # A thread reads the window again for each pixel: nvcc finds equal reads in unrolled code only.
-                        loads += together * taps if image not in inside else 0
-                        reads += together * taps if image in inside else 0
-                    reach = near[node].around(window)
-                    near[image] = near[image].with_(reach) if image in near else reach
-                    wanted[image] = wanted.get(image, 0.0) + together * taps
-                    checked |= {image} if is_checked and image not in inside else set()
-        for image, reach in near.items():
-            if image in self.reread or image in computed:
-                continue
-            count = min(_positions(reach, pixels), wanted.get(image, inf))
-            loads, reads = (loads + count, reads) if image not in inside else (loads, reads + count)
-            checks += count if image in checked else 0
-        return Counts(alu, sfu, loads, reads, checks, distant_loads)
-
     def _window(self, access: Access, node: Node[Any]) -> Reach | None:
         return window_of(access, node, self.options)
-
-
-def _positions(reach: Reach, pixels: tuple[int, int]) -> int:
-    return (pixels[0] + reach.left + reach.right) * (pixels[1] + reach.up + reach.down)
 
 
 def shape_of(group: Group) -> tuple[Any, ...]:
