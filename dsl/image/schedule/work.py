@@ -6,6 +6,7 @@ times count once, because nvcc finds equal expressions, and a tile is computed w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from ....arch import MAX_REGISTERS
@@ -19,7 +20,7 @@ from ..tiling.teams import WARP
 from .counted import SFU, SHUFFLE, Counts, Work
 from .lane_work import lane_work
 from .members import THREAD, Members, bytes_of, ceil_of, shape_of
-from .tile_work import fills, in_registers
+from .tile_work import Fills, fills, in_registers
 
 __all__ = ["SECTOR", "Members", "Work", "work_of"]
 
@@ -50,17 +51,24 @@ def work_of(members: Members, group: Group, sm: int = 90) -> Work:
 def _work_of(members: Members, group: Group, sm: int) -> Work:
     if any(node.operator.kind == "global" for node in group.nodes):
         return _of_global(group)
-    if group.kind == "lanes":
-        return _of_lanes(members, group, sm)
-    first, team = group.stored[0], group.team
-    across, tall = group.pixels
-    columns = across - group.in_registers
-    own = across * tall
-    tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
-    made = fills(members, group, columns)
-    total, code, shuffles, rounds = made.total, made.code, 0.0, made.rounds + 1
-    #: Live registers: pixels that a thread needs at a time.
-    live = 0.0
+    return _of_lanes(members, group, sm) if group.kind == "lanes" else _of_tiles(members, group, sm)
+
+
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """What a thread of an inner team does: ``total`` for tiles and for its pixels, ``shuffles``, the instructions of
+    its ``code``, and the pixels that it keeps at a time, ``live``."""
+
+    total: Counts
+    shuffles: float
+    code: float
+    live: float
+
+
+def _thread(members: Members, group: Group, columns: int, made: Fills) -> _Thread:
+    """``columns`` of the pixels of a thread are not in registers; ``made`` is what it does to fill tiles."""
+    tall = group.pixels[1]
+    total, code, shuffles, live = made.total, made.code, 0.0, 0.0
     if columns:
         rows, shape = sharing_nodes(group), (1 if columns > 1 else columns, tall)
         each = members.counts(group.stored, group.tiled, shape, fill=False, rows=rows)
@@ -68,20 +76,30 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         code += each.instructions * columns * members.unrolled
         live = each.kept(tall) * members.unrolled
     if group.kind == "hybrid":
+        tiles = [node for node in group.nodes if node in group.tiled and node in members.reaches]
         added, shuffles, live = in_registers(members, group, tiles)
         total += added
         code += added.instructions * members.unrolled + SHUFFLE * shuffles
-    live = max(live, made.live * members.unrolled)
-    registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + live + 2 * len(group.stored))
+    return _Thread(total, shuffles, code, max(live, made.live * members.unrolled))
+
+
+def _of_tiles(members: Members, group: Group, sm: int) -> Work:
+    """The work of a group with tiles in shared memory, with hybrid ones, or with none."""
+    first, team = group.stored[0], group.team
+    columns = group.pixels[0] - group.in_registers
+    own = group.pixels[0] * group.pixels[1]
+    made = fills(members, group, columns)
+    thread = _thread(members, group, columns, made)
+    total = thread.total
+    registers = min(float(MAX_REGISTERS), _BASE_REGISTERS + thread.live + 2 * len(group.stored))
     shared = members.shared_bytes(group)
     threads = group.block[0] * group.block[1]
     found = occupancy(sm, threads, round(registers), shared)
     resident = found.blocks if found is not None else 1
     blocks = ceil_of(first.width, group.tile[0] * team.count[0]) * ceil_of(first.height, group.tile[1] * team.count[1])
     stores = own * len(group.stored)
-    instructions = total.instructions + SHUFFLE * shuffles + made.instructions + THREAD + 2 * stores
+    instructions = total.instructions + SHUFFLE * thread.shuffles + made.instructions + THREAD + 2 * stores
     edges = members.edges(group)
-    at_edges = max(instructions, members.at_edges(group)) if edges else instructions
     return Work(
         pixels=float(int(first.width) * int(first.height)),
         moved=members.moved,
@@ -91,7 +109,7 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         sfu=total.sfu / own,
         loads=total.loads / own,
         reads=total.reads / own,
-        shuffles=shuffles / own,
+        shuffles=thread.shuffles / own,
         filled=made.filled / own,
         waits=made.waits / own,
         transactions=total.loads / own * members.input_bytes / SECTOR,
@@ -100,18 +118,21 @@ def _work_of(members: Members, group: Group, sm: int) -> Work:
         registers=registers,
         resident=resident,
         occupancy=found.share if found is not None else 1.0,
-        code=code,
+        code=thread.code,
         instructions=instructions,
-        at_edges=at_edges,
+        at_edges=max(instructions, members.at_edges(group)) if edges else instructions,
         edges=edges,
-        accesses=total.loads + total.reads + shuffles + made.filled + made.passes + stores,
-        rounds=rounds,
-        footprint=resident
-        * team.teams
-        * sum(_lines(members, group, image) for image in members.inputs & members.reread),
+        accesses=total.loads + total.reads + thread.shuffles + made.filled + made.passes + stores,
+        rounds=made.rounds + 1,
+        footprint=resident * team.teams * _footprint(members, group),
         ahead=_ahead(members.width),
         block_share=1 / min(_MANY_BLOCKS, max(1, resident)),
     )
+
+
+def _footprint(members: Members, group: Group) -> float:
+    """The bytes of the inputs that a team reads again for each pixel."""
+    return sum(_lines(members, group, image) for image in members.inputs & members.reread)
 
 
 def _ahead(width: float) -> float:
