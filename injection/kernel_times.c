@@ -132,6 +132,7 @@ static void wait_for_turn(void) {
     if (!text) return;
     turn = atoi(text);
     fcntl(turn, F_SETFD, FD_CLOEXEC);
+    unsetenv("KERNEL_TIMES_TURN"); /* for a process that the program starts, the number is that of another file */
     write_turn();
     char byte;
     while (recv(turn, &byte, 1, 0) < 0 && errno == EINTR) continue;

@@ -262,5 +262,19 @@ def test_the_command_of_a_makefile(tmp_path: Path, makefile: str, arguments: lis
         rig.arguments_of(tmp_path)
 
 
+def test_a_process_of_the_program_does_not_ask_for_a_turn(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "CUDA_INJECTION64_PATH": str(built_times()),
+        "KERNEL_TIMES_CUPTI": str(built() / "libcupti.so.13"),
+        "KERNEL_TIMES_OUT": str(tmp_path / "times.tsv"),
+    }
+    turn = threading.Lock()
+    done = rig.Execution([str(built() / "program"), "child", "k=1000"], tmp_path, environment, 20, turn)
+    assert (done.code, done.message, turn.locked()) == (0, "", False)
+    lines = (tmp_path / "times.tsv").read_text().splitlines()
+    assert [(line.split("\t")[0], line.split("\t")[-1]) for line in lines] == [("child", "2000"), ("k", "1000")]
+
+
 def test_lines_with_times_are_no_part_of_the_output() -> None:
     assert rig.without_times(b"PASS\nAverage kernel time 3 (us)\nsum 7\nrate 5 GB/s") == b"PASS\nsum 7"

@@ -1,6 +1,7 @@
 /* A program that "launches" kernels: each argument NAME=NANOSECONDS is a launch. It loads the library in
  * CUDA_INJECTION64_PATH like the driver. `fork` as the first argument: a forked process ends without a launch. `kill`:
- * the program ends without exit handlers. STATUS is its exit status. */
+ * the program ends without exit handlers. `child`: a process of this program launches `child`. STATUS is its exit
+ * status. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +22,14 @@ int main(int count, char **words) {
     for (int index = 1; index < count; ++index) {
         if (!strcmp(words[index], "fork")) {
             if (!fork()) exit(0);
+            wait(NULL);
+            continue;
+        }
+        if (!strcmp(words[index], "child")) {
+            if (!fork()) {
+                execl("/proc/self/exe", words[0], "child=2000", NULL);
+                _exit(1);
+            }
             wait(NULL);
             continue;
         }
