@@ -258,6 +258,32 @@ def past_l1(text: str) -> str:
     return _GLOBAL_LOAD.sub("ld.global.cg.", text)
 
 
+def task_for(name: str, methods: Sequence[str], arguments: argparse.Namespace, sm: int, maker: Any) -> Any:
+    """The task (`harness.session.Task`) that times a program's methods. ``maker``: the `Variants` of the run."""
+    from ptxmotion.harness.session import Task
+    from ptxmotion.harness.workload import Arm
+    from ptxmotion.programs.tasks import task_of
+    from ptxmotion.programs.variants import Variant
+
+    arch, flags = target_of_sm(sm), FRONT_ENDS[arguments.low]
+    benchmark = find(name)
+    variants = [Variant(f"front end {arguments.low}" if flags else "nvcc -O3")]
+    for method in methods or methods_of(name):
+        passes, _, promise = method.partition("@")
+        promised = (f"--alias={promise}",) if promise else ()
+        variants.append(Variant(method, (f"--passes={passes},{CLEAN}", "--gate=off", *promised)))
+    of_low = task_of(benchmark, "", arguments.size, variants, maker, lambda: compiler(arch, flags))
+
+    def make() -> Any:
+        work, arms = of_low.make()
+        arms = [*arms, Arm("nvcc -O3", ptx_of(benchmark, compiler(arch)))] if flags else list(arms)
+        if arguments.uncached:
+            arms = [replace(arm, modules={name: past_l1(text) for name, text in arm.modules.items()}) for arm in arms]
+        return work, arms
+
+    return Task(name, make)
+
+
 def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argparse.Namespace) -> int:
     """Check and time the methods on the lower front end's code, and nvcc's -O3 beside them; 1 for a mismatch."""
     from ptxmotion import __version__
@@ -265,59 +291,33 @@ def time_them(programs: Sequence[str], methods: Sequence[str], arguments: argpar
     from ptxmotion.harness.machine import choose
     from ptxmotion.harness.protocol import Plan
     from ptxmotion.harness.results import ResultFile
-    from ptxmotion.harness.session import Limits, Session, Task
+    from ptxmotion.harness.session import Limits, Session
     from ptxmotion.harness.worker import Worker
-    from ptxmotion.harness.workload import Arm
-    from ptxmotion.programs.tasks import task_of
-    from ptxmotion.programs.variants import Variant, Variants
+    from ptxmotion.programs.variants import Variants
 
     chosen, count, _ = choose("emulator" if arguments.emulator else "cuda")
     with Worker(chosen) as worker:
         described: dict[str, Any] = worker.describe(120)
     sm = described.get("compute_capability", 90)
-    arch, flags = target_of_sm(sm), FRONT_ENDS[arguments.low]
-    low = f"front end {arguments.low}" if flags else "nvcc -O3"
-
-    def task(name: str, maker: Variants) -> Task:
-        benchmark = find(name)
-        variants = [Variant(low)]
-        for method in methods or methods_of(name):
-            passes, _, promise = method.partition("@")
-            promised = (f"--alias={promise}",) if promise else ()
-            variants.append(Variant(method, (f"--passes={passes},{CLEAN}", "--gate=off", *promised)))
-        of_low = task_of(benchmark, "", arguments.size, variants, maker, lambda: compiler(arch, flags))
-
-        def make() -> Any:
-            work, arms = of_low.make()
-            arms = [*arms, Arm("nvcc -O3", ptx_of(benchmark, compiler(arch)))] if flags else list(arms)
-            if arguments.uncached:
-                arms = [
-                    replace(arm, modules={name: past_l1(text) for name, text in arm.modules.items()}) for arm in arms
-                ]
-            return work, arms
-
-        return Task(name, make)
-
     plan = Plan(rounds=arguments.rounds, seeds=(1, 2))
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    options = {**plan.options(), "front_end": list(flags), "uncached": arguments.uncached}
+    options = {**plan.options(), "front_end": list(FRONT_ENDS[arguments.low]), "uncached": arguments.uncached}
     commit = {"id": os.environ.get("PTXMOTION_COMMIT", ""), "time": None, "dirty": None}
     result = ResultFile(now, __version__, chosen.name, described, commit, options)
-    assembler = partial(assemble_arm, sm=sm)
     tell = partial(print, file=sys.stderr)
     with Variants() as maker:
         session = Session(
             chosen,
             plan,
             result,
-            assembler=assembler,
+            assembler=partial(assemble_arm, sm=sm),
             path=Path(arguments.time),
             jobs=4 * count,
             machines=count,
             limits=Limits(check=90),
             report=lambda line: None if ": round " in line or ": prepared " in line else tell(line),
         )
-        session.run([task(name, maker) for name in programs])
+        session.run([task_for(name, methods, arguments, sm, maker) for name in programs])
     return int(any(arm.correctness.status == "mismatch" for each in result.benchmarks for arm in each.arms))
 
 

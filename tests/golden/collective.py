@@ -103,31 +103,45 @@ class _Script:
         return Launched(self.row, self.detail, ("b32",), tuple(self.results), tuple(self.lines))
 
 
+_ARRIVE = "mbarrier.arrive.shared.b64"
+
+
 def _mbarriers() -> Iterator[Launched]:
-    arrive = "mbarrier.arrive.shared.b64"
+    yield from _arrivals()
+    yield from _transactions()
+    yield from _invalidated()
+    yield from _parity_waits()
+    yield from _generic_arrivals()
+    yield from _undefined_states()
+
+
+def _arrivals() -> Iterator[Launched]:
     some = ("and.b32 %t, %s0, 3", "add.u32 %t, %t, 1")
-    script = _Script("five times", arrive).do(*some, "mbarrier.init.shared.b64 [%bar], %t").parities()
+    script = _Script("five times", _ARRIVE).do(*some, "mbarrier.init.shared.b64 [%bar], %t").parities()
     for _ in range(5):
-        script.do(f"{arrive} %state, [%bar]").pending().waits().parities()
+        script.do(f"{_ARRIVE} %state, [%bar]").pending().waits().parities()
     yield script.made()
-    script = _Script("an earlier state", arrive).do("mbarrier.init.shared.b64 [%bar], 2", f"{arrive} %old, [%bar]")
+    script = _Script("an earlier state", _ARRIVE).do("mbarrier.init.shared.b64 [%bar], 2", f"{_ARRIVE} %old, [%bar]")
     for _ in range(4):
-        script.waits("%old").do(f"{arrive} %state, [%bar]").pending().parities()
+        script.waits("%old").do(f"{_ARRIVE} %state, [%bar]").pending().parities()
     yield script.made()
-    script = _Script("with a count", arrive).do("mbarrier.init.shared.b64 [%bar], 7", *some)
-    script.do(f"{arrive} %state, [%bar], %t").pending().parities()
-    script.do("sub.u32 %t, 7, %t", f"{arrive} %state, [%bar], %t").pending().waits().parities()
-    yield script.do(f"{arrive} %state, [%bar], 7").pending().parities().made()
+    script = _Script("with a count", _ARRIVE).do("mbarrier.init.shared.b64 [%bar], 7", *some)
+    script.do(f"{_ARRIVE} %state, [%bar], %t").pending().parities()
+    script.do("sub.u32 %t, 7, %t", f"{_ARRIVE} %state, [%bar], %t").pending().waits().parities()
+    yield script.do(f"{_ARRIVE} %state, [%bar], 7").pending().parities().made()
     row = "mbarrier.arrive.noComplete.shared.b64"
     script = _Script("", row).do("mbarrier.init.shared.b64 [%bar], 9", *some, f"{row} %state, [%bar], %t").pending()
     yield script.do(f"{row} %state, [%bar], 1").pending().parities().made()
     row = "mbarrier.arrive_drop.shared.b64"
     script = _Script("", row).do("mbarrier.init.shared.b64 [%bar], 3", f"{row} %state, [%bar]").pending().parities()
-    script.do(f"{arrive} %state, [%bar], 2").pending().waits().parities()
+    script.do(f"{_ARRIVE} %state, [%bar], 2").pending().waits().parities()
     for _ in range(3):
-        script.do(f"{arrive} %state, [%bar]").pending().parities()
-    script.do(f"{row} %state, [%bar], 1").pending().parities().do(f"{arrive} %state, [%bar]").pending().parities()
+        script.do(f"{_ARRIVE} %state, [%bar]").pending().parities()
+    script.do(f"{row} %state, [%bar], 1").pending().parities().do(f"{_ARRIVE} %state, [%bar]").pending().parities()
     yield script.made()
+
+
+def _transactions() -> Iterator[Launched]:
     row = "mbarrier.arrive.expect_tx.shared.b64"
     script = _Script("", row).do("mbarrier.init.shared.b64 [%bar], 1", "and.b32 %t, %s0, 1023", "add.u32 %t, %t, 1")
     script.do(f"{row} %state, [%bar], %t").pending().waits().parities()
@@ -137,20 +151,26 @@ def _mbarriers() -> Iterator[Launched]:
     yield script.do("mbarrier.complete_tx.shared::cta.b64 [%bar], 16").waits().parities().made()
     script = _Script("and arrivals", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64")
     script.do("mbarrier.init.shared.b64 [%bar], 2", f"{script.row} [%bar], 32").parities()
-    script.do(f"{arrive} %state, [%bar]").pending().do(f"{arrive} %state, [%bar]").pending().waits().parities()
+    script.do(f"{_ARRIVE} %state, [%bar]").pending().do(f"{_ARRIVE} %state, [%bar]").pending().waits().parities()
     script.do("mbarrier.complete_tx.shared::cta.b64 [%bar], 32").waits().parities()
-    yield script.do(f"{arrive} %state, [%bar]").pending().parities().made()
+    yield script.do(f"{_ARRIVE} %state, [%bar]").pending().parities().made()
     script = _Script("completed first", "mbarrier.complete_tx.relaxed.cta.shared::cta.b64")
     script.do("mbarrier.init.shared.b64 [%bar], 1", f"{script.row} [%bar], 32").parities()
     yield script.do("mbarrier.arrive.expect_tx.shared.b64 %state, [%bar], 32").waits().parities().made()
+
+
+def _invalidated() -> Iterator[Launched]:
     script = _Script("", "mbarrier.inval.shared.b64").do(
-        "mbarrier.init.shared.b64 [%bar], 1", f"{arrive} %state, [%bar]"
+        "mbarrier.init.shared.b64 [%bar], 1", f"{_ARRIVE} %state, [%bar]"
     )
     script.do(f"{script.row} [%bar]", "mbarrier.init.shared.b64 [%bar], 2").parities()
-    yield script.do(f"{arrive} %state, [%bar]").pending().do(f"{arrive} %state, [%bar]").pending().parities().made()
+    yield script.do(f"{_ARRIVE} %state, [%bar]").pending().do(f"{_ARRIVE} %state, [%bar]").pending().parities().made()
+
+
+def _parity_waits() -> Iterator[Launched]:
     for wait, sense in product(("test_wait", "try_wait"), ("", ".acquire.cta", ".relaxed.cluster")):
         row = f"mbarrier.{wait}.parity{sense}.shared::cta.b64"
-        script = _Script("", row).do("mbarrier.init.shared.b64 [%bar], 1", f"{arrive} %state, [%bar]")
+        script = _Script("", row).do("mbarrier.init.shared.b64 [%bar], 1", f"{_ARRIVE} %state, [%bar]")
         yield (
             script.do("mbarrier.try_wait.shared.b64 %p, [%bar], %state")
             .keep("pred", "%p")
@@ -158,17 +178,24 @@ def _mbarriers() -> Iterator[Launched]:
             .keep("pred", "%p")
             .made()
         )
-    # A generic address, without a result.
+
+
+def _generic_arrivals() -> Iterator[Launched]:
+    """A generic address, without a result."""
     row = "mbarrier.arrive.b64"
     script = _Script("generic", row).do(".reg .b64 %far", "cvt.u64.u32 %far, %bar", "cvta.shared.u64 %far, %far")
     script.do("mbarrier.init.b64 [%far], 2", f"{row} %state, [%far]").pending().do(f"{row} _, [%far]").parities()
     yield script.do("mbarrier.test_wait.b64 %p, [%far], %state").keep("pred", "%p").made()
+
+
+def _undefined_states() -> Iterator[Launched]:
+    """The bits of the object, which the manual does not define."""
     script = _Script(UNDEFINED, "mbarrier.init.shared.b64").do("mbarrier.init.shared.b64 [%bar], 5")
-    for statement in ("", f"{arrive} %state, [%bar]", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 48"):
+    for statement in ("", f"{_ARRIVE} %state, [%bar]", "mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 48"):
         if statement:
             script.do(statement)
         script.do("ld.shared.b64 %old, [%bar]").keep("b64", "%old")
-    script.do(f"{arrive} %state, [%bar]").keep("b64", "%state")
+    script.do(f"{_ARRIVE} %state, [%bar]").keep("b64", "%state")
     yield (
         script.do("mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%bar], 48", "ld.shared.b64 %old, [%bar]")
         .keep("b64", "%old")

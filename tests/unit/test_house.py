@@ -55,8 +55,9 @@ HEAVY = {"PIL", "numpy", "networkx", "cuda", "rich", "matplotlib", "scipy", "jso
 #: Folders of scripts and tests, which are not shipped.
 NOT_PACKAGED = {"tests", "typings", "build", "bench", "demo", "docs", "tools"}
 
-#: The largest number of lines of a file.
-LONGEST = 600
+#: The largest number of lines of a file, and of a function without the functions in it. The programs of the suites are
+#: translations, whose kernels have the length of the CUDA kernels.
+LONGEST, LONGEST_FUNCTION = 600, 60
 
 
 def settings() -> dict[str, object]:
@@ -280,6 +281,31 @@ def test_names_and_lengths() -> None:
         assert stem != "manager" or module == "analysis.manager", path
         length = len(path.read_text().splitlines())
         assert length <= LONGEST, f"{path} is longer than {LONGEST} lines"
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    """The name and the number of lines of each function of a file, without the functions and classes in it."""
+
+    def lines(node: ast.AST) -> int:
+        return getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0) + 1
+
+    def nested(node: ast.AST) -> int:
+        inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+        return sum(lines(each) if isinstance(each, inner) else nested(each) for each in ast.iter_child_nodes(node))
+
+    found = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+    return [(node.name, lines(node) - nested(node)) for node in found]
+
+
+def test_functions_are_short() -> None:
+    own = [(path, *each) for module, path in modules() if not module.startswith("suites.") for each in functions(path)]
+    assert len(own) > 4000
+    assert [each for each in own if each[2] > LONGEST_FUNCTION] == []
+
+
+def test_the_lines_of_a_function_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def outer():\n    def inner():\n        pass\n\n    if 1:\n        return inner\n")
+    assert functions(tmp_path / "a.py") == [("outer", 4), ("inner", 2)]
 
 
 @pytest.mark.parametrize("module", [name for name, path in modules() if "    >>> " in path.read_text()])
