@@ -135,7 +135,9 @@ def sum_of(device: CudaDevice, **options: Any) -> Kernel:
 
 
 @pytest.mark.parametrize("kind", ["alloc", "pool", "managed"])
-def test_exact_extents(device: CudaDevice, memory: Memory, kind: str) -> None:
+def test_a_version_runs_if_its_buffer_has_exactly_the_bytes_that_it_needs(
+    device: CudaDevice, memory: Memory, kind: str
+) -> None:
     """The version that needs all of x runs if x has exactly these bytes, and not if one element is missing."""
     allocate: Callable[[int], int] = getattr(memory, kind)
     of = sum_of(device)
@@ -181,7 +183,7 @@ def test_host_memory_without_registration_takes_the_kernel(device: CudaDevice, m
     assert sum_of(device).decide(1, THREADS, y, ctypes.addressof(host), N, mark).entry == "sum"
 
 
-def test_streams(device: CudaDevice, memory: Memory) -> None:
+def test_launches_on_streams_of_all_kinds_take_a_version(device: CudaDevice, memory: Memory) -> None:
     core: Any = importlib.import_module("cuda.core")
     case = Case(memory, memory.alloc(4 * THREADS), memory.alloc(X_BYTES))
     of = sum_of(device)
@@ -197,7 +199,9 @@ def test_streams(device: CudaDevice, memory: Memory) -> None:
 
 
 @pytest.mark.parametrize("allow", [False, True])
-def test_graphs(device: CudaDevice, memory: Memory, allow: bool) -> None:
+def test_a_captured_launch_takes_a_version_only_if_that_is_allowed(
+    device: CudaDevice, memory: Memory, allow: bool
+) -> None:
     """A captured launch is the kernel itself, unless the caller promises that nodes are not updated."""
     call, driver = device.call, device.driver
     case = Case(memory, memory.alloc(4 * THREADS), memory.alloc(X_BYTES))
@@ -291,7 +295,7 @@ def test_a_version_of_which_fewer_blocks_run_at_the_same_time(device: CudaDevice
     assert of.decide(64 * machine, 32, mark, other).entry == "mark_1"
 
 
-def test_many_threads(device: CudaDevice, memory: Memory) -> None:
+def test_several_threads_launch_one_kernel(device: CudaDevice, memory: Memory) -> None:
     case = Case(memory, memory.alloc(4 * THREADS), memory.alloc(X_BYTES))
     of, threads, each = sum_of(device), 8, 200
     context = device.call("cuCtxGetCurrent")
@@ -337,7 +341,7 @@ class OnlyInterface:
 
 
 @pytest.mark.parametrize("wrapper", [None, OnlyDlpack, OnlyInterface])
-def test_pytorch(device: CudaDevice, wrapper: Callable[[Any], Any] | None) -> None:
+def test_tensors_of_pytorch_are_arguments(device: CudaDevice, wrapper: Callable[[Any], Any] | None) -> None:
     torch: Any = pytest.importorskip("torch")
     wrap: Callable[[Any], Any] = wrapper or (lambda tensor: tensor)
     of = sum_of(device)
@@ -358,7 +362,7 @@ def test_pytorch(device: CudaDevice, wrapper: Callable[[Any], Any] | None) -> No
         of.launch(1, THREADS, y.cpu(), x, N, mark)
 
 
-def test_cupy(device: CudaDevice) -> None:
+def test_arrays_of_cupy_are_arguments(device: CudaDevice) -> None:
     cupy: Any = pytest.importorskip("cupy")
     of = sum_of(device)
     x = cupy.arange(THREADS + N - 1, dtype=cupy.float32)

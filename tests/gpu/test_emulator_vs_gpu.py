@@ -28,7 +28,7 @@ PARTS = 8
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case.name)
-def test_same_bits(case: Case) -> None:
+def test_whole_kernels_compute_the_bits_of_the_gpu(case: Case) -> None:
     from gpu_driver import Gpu
 
     gpu = Gpu()
@@ -44,7 +44,7 @@ def test_same_bits(case: Case) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("part", range(PARTS))
-def test_video_instructions(part: int) -> None:
+def test_video_instructions_give_the_bits_of_the_gpu(part: int) -> None:
     """Every form, with the selectors of `golden.video`. The driver assembles the kernels. Forms of which ptxas makes
     code with another result are listed."""
     from gpu_driver import Gpu
@@ -81,7 +81,7 @@ def both(body: str, image: Surface) -> tuple[list[np.ndarray[Any, Any]], list[np
 @pytest.mark.parametrize("dtype", ["u1", "i1", "u2", "i2", "u4", "i4", "f4"])
 @pytest.mark.parametrize("border", ["clamp", "zero"])
 @pytest.mark.parametrize("by", ["s32", "f32"])
-def test_fetches(dtype: str, border: str, by: str) -> None:
+def test_fetches_of_textures_give_the_bits_of_the_gpu(dtype: str, border: str, by: str) -> None:
     wrong: list[str] = []
     kind = "f32" if dtype == "f4" else "s32" if dtype[0] == "i" else "u32"
     registers, store = ("{%f0, %f1, %f2, %f3}", FLOATS) if kind == "f32" else ("{%r0, %r1, %r2, %r3}", WORDS)
@@ -104,7 +104,7 @@ def test_fetches(dtype: str, border: str, by: str) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("outside", ["clamp", "zero"])
 @pytest.mark.parametrize("kind", ["b8", "b16", "b32", "b64"])
-def test_surfaces(outside: str, kind: str) -> None:
+def test_loads_and_stores_of_surfaces_give_the_bits_of_the_gpu(outside: str, kind: str) -> None:
     """Loads, and stores by threads whose places differ: thread ``i`` has row ``i`` modulo 7."""
     register, width = {"b8": ("%h0", 1), "b16": ("%h0", 2), "b32": ("%r0", 4), "b64": ("%w", 8)}[kind]
     word = {"%h0": "cvt.u32.u16 %r0, %h0;", "%r0": "", "%w": "mov.b64 {%r0, %r1}, %w;"}[register]

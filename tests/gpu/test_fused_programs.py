@@ -35,7 +35,7 @@ def everything(gpu: CudaBackend) -> FusionOptions:
 
 
 @pytest.mark.fuzz
-def test_random_programs(gpu: CudaBackend, seeds: list[int]) -> None:
+def test_random_fused_programs_compute_the_same(gpu: CudaBackend, seeds: list[int]) -> None:
     fusions = cooperative = 0
     for seed in seeds:
         made = random_launches(seed)

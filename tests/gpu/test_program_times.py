@@ -77,7 +77,7 @@ def times(folder: Path, *words: str) -> dict[str, Any]:
     return json.loads((folder / "times.json").read_text())
 
 
-def test_one_program(folder: Path) -> None:
+def test_a_program_has_the_time_of_its_launch(folder: Path) -> None:
     (found,) = times(folder, "./program")["kernels"]
     assert found["kernel"] == KERNEL
     assert found["launches"] == 1

@@ -73,7 +73,7 @@ def test_an_executable_of_nvcc(which: str, runtime: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("is_ptx", [True, False])
-def test_cupy(is_ptx: bool, tmp_path: Path) -> None:
+def test_a_program_of_cupy_is_optimized_where_it_compiles_to_ptx(is_ptx: bool, tmp_path: Path) -> None:
     command = program(tmp_path, CUPY, "cupy")
     ran = compared(tmp_path, command, **({"CUPY_COMPILE_WITH_PTX": "1"} if is_ptx else {}))
     assert (ran.changed >= 1) == is_ptx
@@ -81,17 +81,17 @@ def test_cupy(is_ptx: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["ptx", "default"])
-def test_numba(mode: str, tmp_path: Path) -> None:
+def test_a_program_of_numba_is_optimized(mode: str, tmp_path: Path) -> None:
     ran = compared(tmp_path, [*program(tmp_path, NUMBA, "numba"), mode])
     is_lto = mode == "default" and ("nvJitLink", "LTO-IR") in ran.left
     assert is_lto or any(each["kernels"] and "Link" in each["way"] for each in ran.summary["loaded"])
 
 
-def test_triton(tmp_path: Path) -> None:
+def test_a_program_of_triton_is_optimized(tmp_path: Path) -> None:
     ran = compared(tmp_path, program(tmp_path, TRITON, "triton", "torch"))
     assert re.search(r"'way': 'ptxas', 'ptx': [1-9]", str(ran.summary))
 
 
-def test_torch_compile(tmp_path: Path) -> None:
+def test_a_program_of_torch_compile_is_optimized(tmp_path: Path) -> None:
     ran = compared(tmp_path, program(tmp_path, TORCH, "torch"))
     assert re.search(r"'way': 'ptxas', 'ptx': [1-9]", str(ran.summary))

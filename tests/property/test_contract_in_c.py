@@ -46,7 +46,7 @@ def driver_of(launch: Launch) -> FakeDriver:
 
 
 @given(make.conditions, make.launches())
-def test_conditions(condition: Condition, launch: Launch) -> None:
+def test_conditions_hold_in_c_where_they_hold_in_python(condition: Condition, launch: Launch) -> None:
     """Also against `contract.holds`, which does not depend on the machine."""
     extents = {index: each for index, each in launch.extents.items() if each is not None and each.end < 2**64}
     block = (launch.block[0], 1, 1)
@@ -59,7 +59,9 @@ def test_conditions(condition: Condition, launch: Launch) -> None:
 
 
 @given(make.expressions | make.affine, make.launches())
-def test_expressions(expression: Expression, launch: Launch) -> None:
+def test_conditions_over_an_expression_hold_in_c_where_they_do_in_python(
+    expression: Expression, launch: Launch
+) -> None:
     """Conditions over an expression hold in C where they hold in Python, also if its value needs more than 64 bits."""
     launch = Launch(launch.arguments, launch.grid, (launch.block[0], 1, 1), 0)
     request = Request(raw_arguments(launch), launch.grid, launch.block)
@@ -109,7 +111,7 @@ blocks = st.sampled_from([*_good_blocks, *_good_blocks, (1024, 2, 1), (1, 1, 65)
 
 
 @given(st.data())
-def test_choices(data: st.DataObject) -> None:
+def test_c_and_python_launch_the_same_version(data: st.DataObject) -> None:
     """Everything together: versions, machine, capture, attributes, occupancy; and what is launched, to the bit."""
     kernel = data.draw(make.kernels | make.easy_kernels)
     driver = data.draw(drivers(kernel))
@@ -155,7 +157,7 @@ def test_choices(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_remembered_decisions(data: st.DataObject) -> None:
+def test_remembered_decisions_are_those_of_first_launches(data: st.DataObject) -> None:
     """Launches of one kernel, some of them again, while memory is freed and allocated: as if each were the first."""
     kernel = data.draw(make.kernels | make.easy_kernels)
     driver = data.draw(drivers(kernel))
@@ -192,7 +194,7 @@ def test_the_symbols_have_their_numbers() -> None:
 
 
 @given(st.data())
-def test_residence(data: st.DataObject) -> None:
+def test_c_and_python_agree_on_resident_blocks(data: st.DataObject) -> None:
     """How many blocks run at the same time: a version whose conditions always hold, and all sizes."""
     true = of_one(Holds(parse("1")))
     changed = Version("k_1", (), None, data.draw(make.easy_changes))

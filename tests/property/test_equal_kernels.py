@@ -74,7 +74,7 @@ def check(text: str, passes: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_doubled_files(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_with_doubled_entries_are_transformed_equally(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = doubled(path.read_text(encoding="utf-8"), path.name)
     if text is None or re.search(r"\.(alias|section)\b", text):
         pytest.skip("no entry that can be doubled")

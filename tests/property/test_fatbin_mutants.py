@@ -54,7 +54,7 @@ def test_what_was_packed_is_read() -> None:
 
 
 @given(st.data())
-def test_faults(data: st.DataObject) -> None:
+def test_damaged_containers_raise_no_other_error(data: st.DataObject) -> None:
     content = bytearray(data.draw(st.sampled_from(containers())))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(content) - 1))

@@ -72,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.mark.fuzz
-def test_mutants(share: int, pytestconfig: pytest.Config) -> None:
+def test_mutated_texts_end_no_command_with_an_internal_error(share: int, pytestconfig: pytest.Config) -> None:
     is_random = bool(pytestconfig.getoption("--fuzz-n"))
     seed = random.randrange(1 << 60) if is_random else share
     rng = random.Random(seed)

@@ -39,7 +39,7 @@ def test_answers_are_those_of_a_solution_over_all_values(seed: int) -> None:
             assert asked.of_address(instr, address, space) == whole.of_address(instr, address, space), instr
 
 
-def test_any_register_may_be_asked_about_while_the_code_is_as_it_was() -> None:
+def test_the_objects_of_any_register_are_known_while_the_code_is_unchanged() -> None:
     refused = 0
     for seed in range(10):
         module = parse(pointer_kernel(seed, 60).ptx)

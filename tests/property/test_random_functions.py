@@ -25,7 +25,7 @@ def launch_of(drawn: RandomFunctions) -> Launch:
 
 
 @pytest.mark.fuzz
-def test_results_stay(seeds: list[int]) -> None:
+def test_passes_keep_the_results_of_random_functions(seeds: list[int]) -> None:
     for seed in seeds:
         drawn = program(seed)
         ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))
@@ -37,7 +37,7 @@ def test_results_stay(seeds: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
-def test_ptxas_accepts(seed: int) -> None:
+def test_ptxas_accepts_transformed_functions(seed: int) -> None:
     drawn = program(seed)
     assert refused(drawn.ptx) == ""
     ladder = Ladder(drawn.ptx, launch_of(drawn), (seed,))

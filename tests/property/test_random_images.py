@@ -36,7 +36,7 @@ def test_no_pass_changes_what_threads_read(seeds: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_ptxas_accepts(seed: int) -> None:
+def test_ptxas_accepts_transformed_kernels_with_textures(seed: int) -> None:
     drawn = program(seed)
     assert refused(drawn.ptx) == ""
     assert ladder_of(drawn, seed).faults("O3", ptxas=True) == []

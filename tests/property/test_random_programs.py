@@ -57,7 +57,7 @@ def test_programs_are_well_defined(seeds: list[int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(16))
-def test_ptxas_accepts(seed: int) -> None:
+def test_ptxas_accepts_random_programs(seed: int) -> None:
     assemble(program(seed).ptx, arch="sm_90")
 
 

@@ -105,7 +105,7 @@ def _is_own(name: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 24, 2))
-def test_ptxas_accepts(seed: int) -> None:
+def test_ptxas_accepts_transformed_programs(seed: int) -> None:
     ptx, launch = drawn(seed)
     ladder = Ladder(ptx, launch, (seed,))
     assert ladder.faults(random.Random(seed).choice(LISTS), ptxas=True) == []

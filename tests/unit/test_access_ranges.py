@@ -94,7 +94,7 @@ def test_two_bounded_indices_in_one_sum() -> None:
         ("mov.u32 %r9, 0; L: BODY add.s32 %r9, %r9, %j; setp.ne.s32 %p3, %r9, %m; @%p3 bra L;", "unknown"),
     ],
 )
-def test_loops(loop: str, expected: object) -> None:
+def test_ranges_of_accesses_in_loops(loop: str, expected: object) -> None:
     """With m = 7. A counter that misses its limit in steps of two would run until it wraps around."""
     assert bounds(loop.replace("BODY", ADDRESS), 5, 7) == expected
 

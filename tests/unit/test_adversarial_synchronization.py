@@ -203,7 +203,7 @@ HEAD:
 
 
 @pytest.mark.parametrize("between", [*WITHIN, *OUTSIDE, *BEHIND])
-def test_each_turn_loads_anew(between: str) -> None:
+def test_each_iteration_of_a_waiting_loop_loads_again(between: str) -> None:
     """A loop that waits until another thread writes must load in each iteration."""
     ptx = (KERNEL.partition("\tst.global.u32 [%rd5], 11;")[0] + LOOP).format(between=between)
     for passes in MOTION:

@@ -177,7 +177,7 @@ def test_where_pointers_are_marked_the_rest_are_integers(code: str, names: set[s
         ("st.local.u32 [depot]", "st.u32 [%rd6]", True, True),
     ],
 )
-def test_pairs(one: str, two: str, conservative: bool, restrict: bool) -> None:
+def test_which_pairs_of_references_may_and_must_alias(one: str, two: str, conservative: bool, restrict: bool) -> None:
     code = "".join(f"{text}, {{%r1, %r1, %r1, %r1}};" if ".v4" in text else f"{text}, %r1;" for text in (one, two))
     for level, expected in (("conservative", conservative), ("restrict", restrict)):
         memory, (left, right) = memory_of(code, level)
@@ -222,7 +222,7 @@ def test_one_place_by_two_ways_of_adding() -> None:
         ("restrict:k.a,j", "k.a j.a"),
     ],
 )
-def test_promises(text: str, covered: str) -> None:
+def test_which_parameters_a_promise_covers(text: str, covered: str) -> None:
     promise = Promise.parse(text)
     names = [("k", "a"), ("k", "b"), ("j", "a")]
     assert " ".join(".".join(name) for name in names if promise.covers(*name)) == covered
@@ -259,7 +259,7 @@ def test_one_promised_parameter_is_enough() -> None:
         ("add.s64 %rd20, %rd11, %rd3; st.global.u32 [%rd20], %r1;", "", "a m", ""),
     ],
 )
-def test_buffers(code: str, reads: str, writes: str, unknown: str) -> None:
+def test_which_buffers_are_read_and_written(code: str, reads: str, writes: str, unknown: str) -> None:
     memory, _ = memory_of(code)
     found = memory.buffers
     assert (" ".join(sorted(found.reads)), " ".join(sorted(found.writes))) == (reads, writes)
@@ -409,7 +409,7 @@ def test_facts_without_a_promise() -> None:
     assert Facts(module.kernels[0], module).promise is CONSERVATIVE
 
 
-def test_growth() -> None:
+def test_aliasing_takes_near_linear_time() -> None:
     def kernel_of(size: int) -> Facts:
         lines = [
             f"\tadd.s64 %rd{20 + number % 70}, %rd11, {8 * number};\n"

@@ -108,7 +108,7 @@ def test_commands_that_cannot_be_searched(command: list[str], problem: str, capf
 
 
 @pytest.mark.parametrize("expected", ["f", "ah", "bcg", "abcdefgh"])
-def test_smallest_sets(expected: str) -> None:
+def test_the_smallest_failing_set_is_found(expected: str) -> None:
     def fails(some: list[str]) -> bool:
         return set(expected) <= set(some)
 

@@ -71,7 +71,7 @@ def test_memory_vectors_guards_and_branches(module: Module) -> None:
     verify(module)
 
 
-def test_call(module: Module) -> None:
+def test_a_call_has_arguments_and_results(module: Module) -> None:
     b = builder(module)
     result = b.new_reg("b32")
     b.call(module.kernel("f"), [7], [result])

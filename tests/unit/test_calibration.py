@@ -88,7 +88,7 @@ class Clock:
         return {"gpu": "Clock"}
 
 
-def test_calibration() -> None:
+def test_calibration_finds_the_costs_of_a_machine() -> None:
     clock = Clock()
     found = calibration.calibrate(clock)
     assert found["launch"] == approx(2e-6) and found["graph_node"] == approx(0.5e-6)

@@ -88,7 +88,7 @@ def test_divergence_for_people(source: Path, capsys: pytest.CaptureFixture[str])
     assert "may part" in out and "stay together" in out
 
 
-def test_a_chain_that_was_told_is_not_told_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_chain_that_was_printed_is_not_printed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "k.ptx"
     path.write_text(HEAD + KERNEL.replace("setp.lt.u32 %p2, %r6", "setp.lt.u32 %p2, %r2"))
     assert main(["analyze", str(path), "--divergence"]) == 0
@@ -222,7 +222,7 @@ def boxes_overlap(layout: Layout, sizes: list[tuple[float, float]]) -> bool:
     return False
 
 
-def test_layouts() -> None:
+def test_layouts_of_random_graphs_have_no_overlaps() -> None:
     from random import Random
 
     rng = Random(5)
@@ -248,6 +248,6 @@ def test_no_boxes_have_a_layout() -> None:
     assert layered_layout([], [], []).centre == []
 
 
-def test_ranges() -> None:
+def test_numbers_are_printed_as_ranges() -> None:
     assert ranges([0, 1, 2, 5, 7, 8]) == "0–2, 5, 7–8"
     assert ranges([]) == ""

@@ -60,7 +60,7 @@ def test_variants_are_read() -> None:
             parse_variant(wrong)
 
 
-def test_several_variants_have_one_name_and_passes_that_are_none_are_told_at_once() -> None:
+def test_several_variants_have_one_name_and_unknown_passes_are_reported_at_once() -> None:
     assert parse_variants("-O1") == [parse_variant("-O1")]
     with pytest.raises(VariantError, match="variant 'x=lcm,nonsense': there is no pass 'nonsense'; "):
         parse_variants("x=lcm,nonsense")
@@ -204,7 +204,9 @@ def test_list_and_dry_run_run_nothing(capfd: pytest.CaptureFixture[str]) -> None
         (["report", str(PLANTED), "--format=pdf"], 2, "--format: unknown: pdf"),
     ],
 )
-def test_wrong_usage(command: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_bench_has_a_message_and_an_exit_code(
+    command: list[str], code: int, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["bench", *command]) == code
     assert message in capfd.readouterr().err
 
@@ -255,7 +257,7 @@ benchmark = Benchmark("mine", "count", run, make_data, lambda data: {"x": np.ara
         ("np.arange(32,", "1 + np.arange(32,", 1, "the baseline is wrong: seed 1: x: 32 of 32 elements differ"),
     ],
 )
-def test_faults_of_a_benchmark_are_told_at_their_line(
+def test_faults_of_a_benchmark_are_reported_at_their_line(
     old: str, new: str, code: int, message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "mine.py"
@@ -377,7 +379,7 @@ def test_a_bad_result_file_is_refused_with_its_place_by_every_action(
         assert f"{planted}: " in err and message in err, err
 
 
-def test_what_is_undecided_is_exit_code_5_where_asked(planted: Path, tmp_path: Path) -> None:
+def test_an_inconclusive_verdict_is_exit_code_5_with_fail_on(planted: Path, tmp_path: Path) -> None:
     data = json.loads(planted.read_text())
     path = tmp_path / "r.json"
     data["benchmarks"][0]["comparisons"][2]["verdict"] = "INCONCLUSIVE"

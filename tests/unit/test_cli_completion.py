@@ -64,7 +64,7 @@ def texts(*words: str) -> list[str]:
         ("opt --gate=nonsense", []),
     ],
 )
-def test_candidates(words: str, expected: list[str]) -> None:
+def test_the_candidates_for_the_word_at_the_cursor(words: str, expected: list[str]) -> None:
     assert texts(*words_of(words)) == expected
 
 

@@ -44,7 +44,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(contract), str(module)
 
 
-def test_show(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_contract_show_prints_the_contract(files: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["contract", "show", files[0]]) == 0
     assert capsys.readouterr().out == SHOWN.format(digest=sum_contract().sha256)
     assert main(["contract", "show", files[0], "--kernel", "sum"]) == 0

@@ -96,7 +96,9 @@ def test_table_and_generated_arrays(scale: Path, tmp_path: Path, capsys: pytest.
         ),
     ],
 )
-def test_refusals(scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str) -> None:
+def test_wrong_arguments_are_refused_in_one_line(
+    scale: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, message: str
+) -> None:
     assert emulate(scale, *words) == code
     said = capsys.readouterr().err
     assert message in said
@@ -145,7 +147,7 @@ def test_what_was_printed_before_a_fault_is_shown(tmp_path: Path, capsys: pytest
     assert "trap" in said.err
 
 
-def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert emulate(tmp_path / "none.ptx") == 3
     bad = tmp_path / "bad.ptx"
     bad.write_text("what")

@@ -254,7 +254,7 @@ def test_grids_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "0 fusions" in printed and "the program uses that name for something else" in printed
 
 
-def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_decide_about_fusions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
     for options, wanted in (
         (("--strategy", "kf_trad"), "0 fusions"),
@@ -267,7 +267,7 @@ def test_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert wanted in capsys.readouterr().err, options
 
 
-def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keep_loops_inverts_no_loop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loop = "    for i in range(k):\n        scale[blocks, BLOCK](a, b, n, k)\n        copy(c, b)\n"
     loop += "        shift[blocks, BLOCK](c, a, n, 1)\n"
     file, into = written(tmp_path), tmp_path / "fused"
@@ -279,7 +279,7 @@ def test_loops_are_kept_where_that_is_asked_for(tmp_path: Path, capsys: pytest.C
         assert np.array_equal(run_file(into / "work.py", k)[0], run_file(file, k)[0])
 
 
-def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_fuse_has_a_message_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = written(tmp_path)
     (tmp_path / "folder.py").mkdir()
     for arguments, code, message in (
@@ -364,7 +364,7 @@ def estimated(model: BenefitModel, kind: str = "thread") -> Any:
     return model(one, one, one, (site, site, site), Fusibility(kind))
 
 
-def test_the_estimate() -> None:
+def test_the_estimate_of_a_fusion_adds_its_costs() -> None:
     costs = MachineCosts(bandwidth=1e13, launch=3e-6, graph_node=0.5e-6, barrier=1e-7)
     plain = estimated(BenefitModel(costs))
     assert plain.saved == approx(3e-6 + 8 * 1024 * 256 / 1e13) and plain.lost == 0
@@ -401,7 +401,9 @@ def test_blocks_that_the_host_computes(block: Any, is_refused: bool) -> None:
     assert found.is_worth_it is not is_refused
 
 
-def test_benefit_decides(tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_calibrated_costs_decide_about_a_fusion(
+    tmp_path: Path, own_cache: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = written(tmp_path)
     assert fuse(file, "--remarks") == 0 and "saves 3.53 us of launch" in capsys.readouterr().err
     costs = {name: getattr(MachineCosts(), name) for name in MachineCosts.__slots__}

@@ -183,7 +183,7 @@ def shell(command: str, folder: Path, *, is_zsh: bool = False) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "parser"), list(parsers()), ids=lambda value: value if isinstance(value, str) else "")
-def test_examples_run(name: str, parser: argparse.ArgumentParser, folder: Path, results: Path) -> None:
+def test_the_examples_in_the_help_run(name: str, parser: argparse.ArgumentParser, folder: Path, results: Path) -> None:
     if name.startswith("bench"):
         for file in ("results", "before", "after"):
             shutil.copy(results, folder / f"{file}.json")

@@ -102,7 +102,9 @@ def test_parts_of_an_axis() -> None:
     assert parts(Axis(2, 98, 100, 128, "lr"), 32) == [("l", 0, 32), ("", 32, 96), ("r", 96, 100)]
 
 
-def test_refusals(file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_image_has_a_message_and_an_exit_code(
+    file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "none.py").write_text("x = 1\n")
     for words, code, message in (
         ([file], 2, "there are edges, blend"),

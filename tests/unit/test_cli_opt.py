@@ -143,7 +143,7 @@ def test_a_level_is_a_value_of_passes(source: Path, capfd: pytest.CaptureFixture
     assert len(outputs) == 1
 
 
-def test_reads_stdin(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
+def test_opt_reads_stdin(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, source: Path) -> None:
     assert opt(source) == 0
     expected = capfd.readouterr().out
     for arguments in ([], ["-"]):
@@ -349,7 +349,7 @@ def test_the_gate_keeps_only_what_is_better(
     assert opt(source, "--gate=off") == opt(source, "--gate=static") == opt(source, "-O2") == 0
 
 
-def test_the_gate_needs_ptxas_where_it_is_asked_for(
+def test_gate_ptxas_needs_ptxas(
     source: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PTXMOTION_PTXAS", "/nowhere/ptxas")
@@ -394,7 +394,7 @@ _YARDSTICK = (
 )
 
 
-def test_starts_fast(source: Path) -> None:
+def test_opt_starts_fast(source: Path) -> None:
     """About 0.25 s with compiled byte code. The time is compared with that of another Python program that runs at the
     same time, since the machine may be busy with other tests. `bench/run.py` measures seconds."""
     command = [sys.executable, "-m", "ptxmotion", "opt", str(source), "-o", "/dev/null"]

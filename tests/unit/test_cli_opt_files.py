@@ -104,7 +104,7 @@ def test_outputs_may_replace_the_inputs(folder: Path) -> None:
         ([".", "inner/b.ptx", "a.ptx", "../in/a.ptx", "-o", "out"], "have the same output"),
     ],
 )
-def test_wrong_usage(
+def test_wrong_usage_of_opt_with_files_writes_nothing(
     folder: Path, arguments: list[str], printed: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)

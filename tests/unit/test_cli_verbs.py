@@ -23,7 +23,7 @@ def loop(tmp_path: Path) -> Path:
     return path
 
 
-def test_analyze_counts(loop: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_analyze_counts_blocks_loops_and_instructions(loop: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", str(loop), "--emit=json"]) == 0
     (found,) = json.loads(capfd.readouterr().out)["kernels"]
     assert found["name"] == "k"
@@ -166,7 +166,7 @@ def test_verify_round_trip(tmp_path: Path, loop: Path, capfd: pytest.CaptureFixt
     assert "is no folder" in capfd.readouterr().err
 
 
-def test_doctor_tells_of_every_tool(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_every_tool(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["doctor", "--json"]) == 0
     names = [check["name"] for check in json.loads(capfd.readouterr().out)["checks"]]
     assert {"python", "nvcc", "ptxas"} <= set(names)
@@ -175,7 +175,7 @@ def test_doctor_tells_of_every_tool(capfd: pytest.CaptureFixture[str], monkeypat
     assert re.search(r"^FAIL  ptxas", capfd.readouterr().out, re.MULTILINE)
 
 
-def test_version(capfd: pytest.CaptureFixture[str]) -> None:
+def test_version_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
     import ptxmotion
 
     assert main(["--version"]) == 0

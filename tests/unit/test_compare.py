@@ -95,7 +95,7 @@ def _set(path: str, value: Any) -> Callable[[ResultFile], None]:
         (_set("benchmarks.1.fullname", "suite/a"), "occurs twice"),
     ],
 )
-def test_forgeries_are_told(result: ResultFile, forge: Callable[[ResultFile], None], message: str) -> None:
+def test_forgeries_are_reported(result: ResultFile, forge: Callable[[ResultFile], None], message: str) -> None:
     forge(result)
     assert any(message in line for line in audit(result)), audit(result)
 
@@ -218,7 +218,7 @@ def test_github_action_benchmark(result: ResultFile) -> None:
     assert not any("bad] time" in name for name in by_name)
 
 
-def test_bencher(result: ResultFile) -> None:
+def test_a_result_is_exported_for_bencher(result: ResultFile) -> None:
     document = json.loads(export(result, "bmf"))
     jsonschema.validate(document, BMF)
     latency = document["suite/a[O3]"]["latency"]
@@ -261,7 +261,7 @@ def test_what_was_timed_for_several_is_audited_and_exported() -> None:
         assert any(message in line for line in audit(forged)), (path, audit(forged))
 
 
-def test_a_verdict_of_a_benchmark_whose_control_is_off_is_told() -> None:
+def test_a_verdict_is_reported_where_the_baseline_differs_from_itself() -> None:
     running = session(Machine("fake", "fake_backend:fake_backend", "fake_runs:biased_stopwatch"))
     done = running.run([task("suite/a", arm("O3", "honest 1e-4"), arm("x", "honest 0.9e-4"))])
     done.options = running.conditions.plan.options()

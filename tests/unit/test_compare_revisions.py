@@ -68,7 +68,7 @@ def compare(repository: Path, files: Path, *more: str) -> subprocess.CompletedPr
     return subprocess.run([*command, "--files", str(files), *more], capture_output=True, text=True, check=False)
 
 
-def test_equal_outputs(repository: Path, files: Path) -> None:
+def test_revisions_with_equal_outputs_have_no_differences(repository: Path, files: Path) -> None:
     commit(repository, "text = text", "cli/__init__.py")  # the module is a package now; its results are the same
     done = compare(repository, files, "--options", "-O3", "--options", "-O1 --gate=static")
     assert (done.returncode, done.stderr) == (0, "")
@@ -79,7 +79,7 @@ def test_equal_outputs(repository: Path, files: Path) -> None:
     assert not list(repository.glob(".git/worktrees/*"))
 
 
-def test_another_output(repository: Path, files: Path) -> None:
+def test_another_output_is_printed_as_a_difference(repository: Path, files: Path) -> None:
     commit(repository, "text = text.replace('second', 'third') if level == '-O3' else text")
     done = compare(repository, files)
     assert done.returncode == 1

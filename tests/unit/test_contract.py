@@ -67,7 +67,7 @@ def part(pointer: int, start: str, stop: str) -> Range:
         ("begin(arg0) - arg0", "end(arg0) - arg0", True),
     ],
 )
-def test_inside(start: str, stop: str, expected: bool) -> None:
+def test_whether_a_range_is_inside_its_buffer(start: str, stop: str, expected: bool) -> None:
     assert decide(Inside(part(0, start, stop)), LAUNCH) == expected
 
 
@@ -88,7 +88,7 @@ def test_an_empty_range_needs_no_extent() -> None:
         decide(Inside(part(0, "0", "1")), unknown)
 
 
-def test_disjoint() -> None:
+def test_whether_two_ranges_are_disjoint() -> None:
     assert decide(Disjoint(Range(0), Range(1)), LAUNCH)
     assert decide(Disjoint(part(0, "0", "4"), part(0, "4", "8")), LAUNCH)
     assert not decide(Disjoint(part(0, "0", "5"), part(0, "4", "8")), LAUNCH)
@@ -132,7 +132,7 @@ def test_a_pointer_outside_of_the_given_extent_has_none() -> None:
         ("warps_per_scheduler > 0", None),
     ],
 )
-def test_holds(text: str, expected: bool | None) -> None:
+def test_whether_an_expression_holds(text: str, expected: bool | None) -> None:
     condition = Holds(parse(text))
     assert holds(condition, LAUNCH) == bool(expected)
     if expected is None:
@@ -179,7 +179,7 @@ def test_what_is_no_expression(text: str, message: str) -> None:
         parse(text)
 
 
-def test_builders_simplify() -> None:
+def test_builders_simplify_expressions() -> None:
     x, n = argument(0), argument(2)
     assert str(multiply(n - 1, 4) + 4) == "4 * arg2"
     assert str(add(x, -3, 3, multiply(-2, x))) == "-arg0"

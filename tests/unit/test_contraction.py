@@ -240,7 +240,7 @@ def module(body: str, type: str = "f32", arch: str = "sm_80", declarations: str 
 
 
 @pytest.mark.parametrize("name", BODIES)
-def test_kinds(name: str) -> None:
+def test_which_products_are_rounded_contracted_or_open(name: str) -> None:
     body, kind, _ = BODIES[name]
     parsed = parse(module(body))
     found = Contraction.of(Facts(parsed.kernels[0], parsed))
@@ -266,7 +266,7 @@ def test_what_ptxas_contracts(type: str) -> None:
     }
 
 
-def test_rounding_modifiers() -> None:
+def test_products_with_a_rounding_modifier_are_not_contracted() -> None:
     assert [role(decode(text)) for text in ("mul.f32", "mul.rn.f32", "mul.ftz.f32", "mul.sat.f32", "mul.lo.s32")] == [
         "product",
         "",
@@ -287,7 +287,7 @@ def test_local_memory_may_become_registers() -> None:
     assert Contraction.of(Facts(parsed.kernels[0], parsed)).is_fragile
 
 
-def test_nothing_is_asked_of_kernels_without_sums() -> None:
+def test_kernels_without_sums_are_not_analysed() -> None:
     assert not may_contract(parse(module(MUL + P)).kernels[0])
 
 

@@ -223,7 +223,7 @@ def test_debug_code_calls_functions_in_sections_of_their_own() -> None:
     assert kernels["mixed"].unknown_instructions == 0
 
 
-def test_spills_are_told_by_the_log() -> None:
+def test_spills_are_read_from_the_log() -> None:
     sums = "".join(f"float v{i} = a[i * {i}]; " for i in range(40))
     source = f'extern "C" __global__ void k(float *a, int i) {{ {sums} __syncthreads();' + "".join(
         f"a[i + {i}] = v{i} * v{(i * 7) % 40};" for i in range(40)
@@ -269,7 +269,7 @@ def test_attributes_that_a_launch_must_meet() -> None:
     assert (kernel.required_threads, kernel.cluster_blocks, kernel.barriers) == (128, 2, 6)
 
 
-def test_json() -> None:
+def test_figures_of_a_kernel_are_written_as_json() -> None:
     kernel = only(NESTED)
     document = json.loads(json.dumps(kernel.to_json()))
     assert document["instructions"] == kernel.instructions

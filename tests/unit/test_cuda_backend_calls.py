@@ -45,7 +45,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_calls(check: str, driver: Path) -> None:
+def test_calls_of_the_backend_reach_the_driver(check: str, driver: Path) -> None:
     paths = [str(driver), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     environment = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
     done = subprocess.run([sys.executable, str(SCRIPT), check], env=environment, capture_output=True, text=True)

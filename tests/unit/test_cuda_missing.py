@@ -49,7 +49,9 @@ class NoLibrary(Driver):
         (Driver(count=0), "sees no device", "CUDA_VISIBLE_DEVICES"),
     ],
 )
-def test_reasons(driver: Driver | None, reason: str, advice: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_no_gpu_can_be_used(
+    driver: Driver | None, reason: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def bindings(name: str) -> Any:
         if driver is None:
             raise ImportError("No module named 'cuda'")

@@ -25,7 +25,7 @@ def watch(gpu: FakeGpu, *arms: Arm) -> CudaStopwatch:
 
 
 @pytest.mark.parametrize(("micros", "is_short"), [(2, True), (16, True), (18.4, True), (21, True), (29, False)])
-def test_what_is_short_is_told_without_what_the_first_launch_of_a_graph_takes(micros: float, is_short: bool) -> None:
+def test_whether_an_arm_is_short_does_not_count_the_first_launch_of_a_graph(micros: float, is_short: bool) -> None:
     made = watch(FakeGpu(), arm("O3", f"honest {micros}e-6"))
     assert (made.copies > 1) == is_short
     if is_short:
@@ -67,7 +67,7 @@ def test_what_the_check_has_recorded_is_not_run_again() -> None:
     assert gpu.kernels - before == with_recordings + 4
 
 
-def test_what_a_baseline_computes_differently_each_time_is_recorded_anew() -> None:
+def test_results_that_vary_are_not_kept_for_comparison() -> None:
     gpu, racy = FakeGpu(), arm("O3", "racy 1e-4")
     checker = Checker(gpu, work(), racy, (1,))
     assert checker.check_baseline().nondeterministic == ["target", "buffer 1"]
@@ -89,7 +89,7 @@ def test_an_arm_that_computes_something_else_under_the_clock_is_found() -> None:
         CudaStopwatch(gpu, work(), arms, 1, checker.recorded)  # pyright: ignore[reportArgumentType]
 
 
-def test_what_the_host_takes_to_launch_is_timed_where_it_is_asked_for() -> None:
+def test_launch_stream_times_what_the_host_takes() -> None:
     arms = [replace(arm(id, "honest 1e-6"), launch=how) for id, how in (("O3", "stream"), ("graph", "graph"))]
     made = watch(FakeGpu(), *arms)
     assert made.how()["mode"] == "stream" and made.copies >= 8

@@ -63,7 +63,9 @@ def test_solution_is_that_of_plain_iteration(
 
 
 @given(problems(), st.data())
-def test_mixed_meets(problem: tuple[Cfg, list[int], list[int], int], data: st.DataObject) -> None:
+def test_bits_with_different_meets_are_solved_together(
+    problem: tuple[Cfg, list[int], list[int], int], data: st.DataObject
+) -> None:
     cfg, gen, kill, boundary = problem
     choice: st.SearchStrategy[Meet] = st.sampled_from(("union", "intersection"))
     meets: list[Meet] = [data.draw(choice) for _ in range(len(cfg))]
@@ -168,5 +170,5 @@ def test_nothing_is_anticipated_at_an_endless_loop() -> None:
 
 
 @given(st.integers(0, 1 << 700))
-def test_bits(facts: int) -> None:
+def test_the_numbers_of_set_bits(facts: int) -> None:
     assert bits(facts) == [n for n in range(facts.bit_length()) if facts >> n & 1]

@@ -21,7 +21,7 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.slow
-def test_each_kernel_is_told_of() -> None:
+def test_the_demo_reports_each_kernel() -> None:
     done = demo("particles.cu", "tree.cu", "histogram.cu")
     assert done.returncode == 0, done.stderr
     first, *kernels, sums = done.stdout.strip().split("\n\n")

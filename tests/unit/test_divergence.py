@@ -137,7 +137,7 @@ def nested_loops(count: int) -> str:
     [(chain, 500), (early_exits, 1000), (loop_around, 300), (nested_loops, 40)],
     ids=lambda v: str(v)[:20],
 )
-def test_growth(shape: object, small: int) -> None:
+def test_divergence_takes_near_linear_time(shape: object, small: int) -> None:
     assert callable(shape)
 
     def prepare(count: int) -> Facts:

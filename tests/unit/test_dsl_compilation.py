@@ -154,7 +154,7 @@ def test_cuda_kernels_are_found_by_their_names(nvcc: Nvcc, tmp_path: Path) -> No
     assert cuda_source(str(whole), "part").ptx(nvcc).count(".entry") == 1
 
 
-def test_ptx_kernels(tmp_path: Path) -> None:
+def test_a_ptx_kernel_is_found_by_its_name(tmp_path: Path) -> None:
     text = EMPTY.format(name="_Z4zeroPfi")
     assert ptx_source(text).name == "_Z4zeroPfi"
     zero = ptx_source(text, "zero")

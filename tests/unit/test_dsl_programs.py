@@ -512,7 +512,7 @@ def test_declared_parameters_must_fit_the_ptx() -> None:
         Loaded(made, Machine(), lambda k: k.ptx())
 
 
-def test_cooperative_launches() -> None:
+def test_cooperative_launches_are_printed_and_launched() -> None:
     """They print as they were written, and call the method of the backend, also if it is wrapped."""
     from ptxmotion.dsl.run import Loaded
     from ptxmotion.harness.alias_check import AliasGuard

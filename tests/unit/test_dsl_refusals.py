@@ -234,7 +234,7 @@ def _half_mixed() -> Any:
         (_half_mixed, "between f16 and f32: convert one", "h * x"),
     ],
 )
-def test_refused_kernels(make: Callable[[], Any], message: str, at: str) -> None:
+def test_a_refused_kernel_has_a_message_at_its_line(make: Callable[[], Any], message: str, at: str) -> None:
     got, where = refused(make())
     assert message in got
     assert (where + "\n").startswith(at) or at == "@kernel"

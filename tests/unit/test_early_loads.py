@@ -109,7 +109,7 @@ def test_a_load_under_a_condition_of_the_next_iteration() -> None:
         ("an inner loop", f"{ADDRESS} mov.u32 %q, 0; IN: {LOAD} {COUNT} @%again bra IN; {SHARE}"),
     ],
 )
-def test_what_stays(why: str, body: str) -> None:
+def test_loads_that_stay_behind_the_barrier(why: str, body: str) -> None:
     assert moved(body) == [], why
 
 

@@ -122,7 +122,7 @@ def test_the_static_model_knows_no_barriers() -> None:
     assert result.contract is not None and early(result.contract) == {}
 
 
-def test_ptxas_decides() -> None:
+def test_the_code_of_ptxas_decides_about_early_loads() -> None:
     """The loop must not be unrolled by ptxas in one of the two only."""
     ptx = kernel().replace("LOOP:", 'LOOP:\n    .pragma "nounroll";')
     _, contract = with_contract(ptx, "ptxas")

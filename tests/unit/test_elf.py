@@ -35,7 +35,7 @@ def elf(sections: list[tuple[str, int, bytes]], *, is_extended: bool = False) ->
 
 @pytest.mark.parametrize("kind", WITHOUT_BYTES)
 @pytest.mark.parametrize("is_extended", [False, True])
-def test_sections(is_extended: bool, kind: int) -> None:
+def test_sections_of_an_elf_file(is_extended: bool, kind: int) -> None:
     file = elf([(".text.k", 1, b"code"), (".bss", kind, bytes(1000)), (".text.ß", 1, b"more")], is_extended=is_extended)
     for data, start in ((file, 0), (b"archive" + file + b"rest", 7)):
         _, text, bss, more, names = sections_of(data, start, start + len(file))

@@ -104,14 +104,16 @@ GOOD = [X, np.float32(1), np.uint32(4)]
         ("scale", 1, 1, GOOD, -1, "-1 bytes"),
     ],
 )
-def test_launch_refuses(kernel: str, grid: int, block: int, args: list[object], shared: int, words: str) -> None:
+def test_a_wrong_launch_is_refused_in_one_line(
+    kernel: str, grid: int, block: int, args: list[object], shared: int, words: str
+) -> None:
     with pytest.raises(LaunchError) as caught:
         Emulator().load(SCALE).launch(kernel, grid, block, args, shared)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_schedule() -> None:
+def test_an_unknown_schedule_is_refused() -> None:
     with pytest.raises(LaunchError, match="none of order, random, warps"):
         Emulator().load(SCALE).launch("scale", 1, 1, GOOD, schedule="fast")
 
@@ -165,7 +167,7 @@ def test_keep_going_collects_and_skips_bad_lanes() -> None:
     assert (x == 2).all()
 
 
-def test_counts() -> None:
+def test_a_launch_counts_instructions_and_branches() -> None:
     x = np.ones(70, np.float32)
     counts = Emulator().load(SCALE).launch("scale", 2, 64, [x, np.float32(2), np.uint32(70)]).counts
     # Four warps run 9 instructions: the head and `ret`. Three of them, one of which diverges, run the 5 of the body.
@@ -179,7 +181,7 @@ def test_counts() -> None:
 
 
 @pytest.mark.parametrize(("step", "conflicts"), [(1, 0), (2, 1), (3, 0), (8, 7), (32, 31), (0, 0)])
-def test_bank_conflicts(step: int, conflicts: int) -> None:
+def test_bank_conflicts_are_counted(step: int, conflicts: int) -> None:
     body = f"""
     .reg .b32 %t, %a, %v; .shared .align 4 .b8 s[4096];
     mov.u32 %t, %tid.x; mul.lo.u32 %a, %t, {4 * step}; mov.u32 %v, s; add.u32 %a, %a, %v;
@@ -188,7 +190,7 @@ def test_bank_conflicts(step: int, conflicts: int) -> None:
     assert (counts.shared_requests, counts.shared_bank_conflicts) == (1, conflicts)
 
 
-def test_trace() -> None:
+def test_a_trace_has_all_accesses() -> None:
     x = np.ones(40, np.float32)
     result = Emulator().load(SCALE).launch("scale", 2, 32, [x, np.float32(2), np.uint32(40)], trace=True)
     assert result.trace is not None
@@ -221,7 +223,7 @@ def test_a_race_of_a_later_lane_at_one_address() -> None:
     assert "by block (1,0,0) thread (0,0,0)" in str(found[0])
 
 
-def test_progress_is_told_within_a_batch_and_after_it() -> None:
+def test_progress_is_reported_within_a_batch_and_after_it() -> None:
     body = """
     .reg .b32 %r<3>; .reg .pred %p; mov.u32 %r0, %ctaid.x; add.u32 %r0, %r0, 1; mul.lo.u32 %r0, %r0, 100;
     LOOP: sub.u32 %r0, %r0, 1; setp.ne.u32 %p, %r0, 0; @%p bra LOOP; ret;"""

@@ -116,7 +116,7 @@ MINUS_ONE = ["0xffffffffffffffff", "18446744073709551615", "-1", "0x1fffffffffff
 
 
 @pytest.mark.parametrize("offset", MINUS_ONE)
-def test_offsets_wrap(offset: str) -> None:
+def test_offsets_of_addresses_wrap(offset: str) -> None:
     """ptxas, too, reads each of these offsets as -1."""
     x, _ = run(f"add.u64 %a, %a, 2; st.global.u8 [%a+{offset}], 7; ret;")
     assert x.tolist() == [0x700]

@@ -24,7 +24,7 @@ def load(case: Case, **options: int) -> EmulatorModule:
 
 
 @pytest.mark.parametrize("case", CLEAN, ids=lambda case: case.name)
-def test_clean_kernel(case: Case) -> None:
+def test_a_correct_kernel_has_no_findings(case: Case) -> None:
     args = case.args()
     result = load(case).launch(case.kernel, case.grid, case.block, args, case.shared)
     noted = ["absent-lane"] if case.kernel == "leaving" else []  # its `shfl` reads lanes that have exited
@@ -63,7 +63,7 @@ def findings(case: Case, schedule: str) -> list[Finding]:
 
 @pytest.mark.parametrize("schedule", ["order", "random"])
 @pytest.mark.parametrize("case", FAULTY, ids=lambda case: case.name)
-def test_planted_fault(case: Case, schedule: str) -> None:
+def test_a_planted_fault_is_found_with_its_place(case: Case, schedule: str) -> None:
     found = [finding for finding in findings(case, schedule) if finding.kind == case.finding]
     assert found, f"{case.finding} is not found"
     assert found[0].line > 0
@@ -71,6 +71,6 @@ def test_planted_fault(case: Case, schedule: str) -> None:
     assert found[0].opcode
 
 
-def test_enough_cases() -> None:
+def test_there_are_enough_kernels() -> None:
     assert len(CLEAN) >= 60
     assert len(FAULTY) >= 40

@@ -118,7 +118,7 @@ def test_vector_registers_and_packing() -> None:
     assert np.array_equal(x, 900 + np.arange(32))
 
 
-def test_128_bits() -> None:
+def test_values_of_128_bits() -> None:
     body = """
     .reg .b128 %q1, %q2, %q3; .reg .b64 %c, %l, %h;
     ld.param.u64 %c, [x]; mov.b64 %l, 5; mov.b64 %h, 6; mov.b128 %q1, {%l, %h};
@@ -316,7 +316,7 @@ ADDRESS = {"x": 0x7FA0_0000_1234, "f": 0x1010}
         (".global .v2 .u16 v = {1, 2};", b"\1\0\2\0"),
     ],
 )
-def test_initializers(declaration: str, want: bytes) -> None:
+def test_the_bytes_of_initializers(declaration: str, want: bytes) -> None:
     variable = parse(HEAD + ".global .u32 x;\n.func f() { ret; }\n" + declaration).variables[-1]
     assert initial_bytes(variable, ADDRESS.__getitem__, len(want)) == want
 
@@ -328,7 +328,7 @@ def test_initializers(declaration: str, want: bytes) -> None:
         (".global .u32 v = what(x);", "is not an address"),
     ],
 )
-def test_bad_initializers(declaration: str, words: str) -> None:
+def test_wrong_initializers_are_refused(declaration: str, words: str) -> None:
     with pytest.raises(LaunchError, match=words):
         Emulator().load(HEAD + ".global .u32 x;\n" + declaration)
 

@@ -105,7 +105,7 @@ def test_channels_and_a_guard() -> None:
     assert found[-1].tolist() == [77] * 4
 
 
-def test_queries() -> None:
+def test_queries_of_textures_and_surfaces() -> None:
     texture = Texture(np.zeros((3, 7, 5), np.float32))
     body = "txq.width.b32 %r0, [%t]; txq.height.b32 %r1, [%t]; txq.depth.b32 %r2, [%t]; " + WORDS
     assert run(body, texture)[0].tolist() == [5, 7, 3, 77]
@@ -172,7 +172,7 @@ def test_what_does_not_fit_is_a_fault(image: Any, message: str) -> None:
         run("tex.2d.v4.u32.s32 {%r0, %r1, %r2, %r3}, [%t, {%x, %y}];", image)
 
 
-def test_wrong_images() -> None:
+def test_wrong_images_are_refused() -> None:
     with pytest.raises(ValueError, match="float64"):
         Texture(np.zeros(3))
     with pytest.raises(ValueError, match="2 channels"):

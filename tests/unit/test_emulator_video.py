@@ -143,7 +143,7 @@ def run(line: str, *words: int) -> int:
         ("@%p vadd.u32.u32.u32 %r0, %r1, %r2;", (1, 2, 10), 3),
     ],
 )
-def test_examples(line: str, words: tuple[int, int, int], result: int) -> None:
+def test_video_instructions_compute_as_the_manual_defines(line: str, words: tuple[int, int, int], result: int) -> None:
     assert run(line, *words) == result
 
 

@@ -87,7 +87,7 @@ def test_what_may_go_on_for_ever(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FINITE)
-def test_what_ends(name: str) -> None:
+def test_loads_rise_above_loops_that_end(name: str) -> None:
     assert is_finite(kernel(FINITE[name]))
     for nc in ("", ".nc"):
         for passes in ("lcm:min_cost=0", "srqp"):

@@ -144,7 +144,7 @@ def test_a_copied_outcome_can_be_transformed_further(monkeypatch: pytest.MonkeyP
         ("mov.u32 %r1, %tid.x", "mov.u32 %r1, %tid.y"),
     ],
 )
-def test_what_differs_in_more_than_names_is_no_twin(old: str, new: str) -> None:
+def test_kernels_that_differ_in_more_than_names_are_not_equal(old: str, new: str) -> None:
     head = HEAD + ".global .align 4 .u32 chairs[8];\n"
     other = entry("k_2").replace(old, new, 1)
     assert other != entry("k_2")

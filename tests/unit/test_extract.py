@@ -125,7 +125,9 @@ def test_options_sources_members_and_compressions(built: Path) -> None:
 
 
 @needs_nvcc
-def test_selection(built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_images_are_selected_by_kind_target_and_kernel(
+    built: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def listed(*options: str) -> list[str]:
         assert main(["extract", "--no-config", "--json", str(built / "first.o"), *options]) == 0
         return [each["name"] for each in json.loads(capfd.readouterr().out)["images"]]
@@ -172,7 +174,7 @@ def test_containers_that_are_written_by_hand() -> None:
 
 @needs_nvcc
 @pytest.mark.parametrize("mode", ["default", "size", "speed", "none"])
-def test_other_contents(mode: str, built: Path) -> None:
+def test_images_of_a_container_are_replaced(mode: str, built: Path) -> None:
     """The images that are replaced have other contents, and nothing else changes."""
     data = (built / f"{mode}.fatbin").read_bytes()
     assert with_contents(data, {}) == data
@@ -205,7 +207,7 @@ def test_other_contents_of_no_fatbin(data: bytes) -> None:
         (fatbin(b"x", size=1 << 40), "the fatbin is damaged"),
     ],
 )
-def test_damaged_containers(data: bytes, problem: str) -> None:
+def test_damaged_containers_are_refused(data: bytes, problem: str) -> None:
     with pytest.raises(FatbinError, match=problem):
         device_images(data)
 
@@ -214,7 +216,7 @@ def test_damaged_containers(data: bytes, problem: str) -> None:
     ("flags", "problem"),
     [(0x8011, "an image is damaged"), (0x2011, "an image is damaged"), (0x1011, "unknown"), (0x18011, "encoded")],
 )
-def test_damaged_images(flags: int, problem: str) -> None:
+def test_damaged_images_are_refused(flags: int, problem: str) -> None:
     (image,) = device_images(fatbin(b"this is not compressed", flags, packed=20))
     with pytest.raises(FatbinError, match=problem):
         image.content()
@@ -231,7 +233,7 @@ def test_files_without_device_code(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert main(["extract", "--no-config", python, "--optimize"]) == 2
 
 
-def test_demangled_names() -> None:
+def test_names_are_demangled() -> None:
     assert demangled("_ZN3app4fillIiEEvPT_S1_") == "void app::fill<int>(int*, int)"
     assert demangled("_Z") == "_Z" and demangled("kernel") == "kernel"
 

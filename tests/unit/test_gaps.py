@@ -50,7 +50,7 @@ def test_a_class_for_what_a_method_finds_and_ptxas_leaves_of_it() -> None:
     assert verdicts(_STORE, "", "ssrqp", "ssrqp@restrict") == {"ssrqp": "nothing", "ssrqp@restrict": "less"}
 
 
-def test_what_changed_is_told_by_class_and_what_stayed_by_reason() -> None:
+def test_changes_are_counted_by_class_and_refusals_by_reason() -> None:
     found = gaps.study({"k": _KERNEL.format(between=_STORE, offset="")}, ["ssrqp", "ssrqp@restrict"])
     assert found["ssrqp"].refused["store"] == 1 and not found["ssrqp"].changed
     assert "load global -1" in found["ssrqp@restrict"].changed["k"]

@@ -38,7 +38,7 @@ def test_what_is_better_is_kept() -> None:
     assert remarks.counts["k", "gate", "kept"] == 1
 
 
-def test_the_same_machine_code_is_given_back_as_it_was() -> None:
+def test_a_kernel_with_the_same_machine_code_is_reverted() -> None:
     module, remarks = gated(Scripted(lambda text: SAME))
     assert print_module(module) == print_module(parse(TEXT))
     assert remarks.counts["k", "gate", "gate-identical"] == 1
@@ -88,7 +88,7 @@ def test_what_a_foreign_pass_does_is_judged() -> None:
     assert result.changed == ("k",)
 
 
-def test_what_is_worse_is_given_back() -> None:
+def test_a_worse_kernel_is_reverted() -> None:
     worse_everywhere = by_products(
         {("3", "3", "5", "5"): 100, ("3", "5"): 110, ("3", "5", "5"): 120, ("3", "3", "5"): 130}
     )
@@ -98,7 +98,7 @@ def test_what_is_worse_is_given_back() -> None:
     assert any("weighted machine instructions 110 instead of 100" in remark.message for remark in remarks.items)
 
 
-def test_one_bad_rewrite_does_not_cost_the_good_one() -> None:
+def test_a_bad_rewrite_is_reverted_without_the_good_one() -> None:
     judge = Scripted(
         by_products({("3", "3", "5", "5"): 100, ("3", "5"): 105, ("3", "5", "5"): 90, ("3", "3", "5"): 115})
     )
@@ -197,7 +197,7 @@ def test_loads_that_wait_for_one_another_are_worse_than_fewer_instructions_are_b
     assert worse(busy, replace(fewer, weight=busy.weight)) == "32 warps on a multiprocessor instead of 64"
 
 
-def test_a_judge_that_refuses_gives_everything_back() -> None:
+def test_all_is_reverted_where_the_judge_refuses() -> None:
     class Refusing:
         name = "refusing"
 
@@ -220,7 +220,7 @@ def test_a_judge_that_refuses_gives_everything_back() -> None:
         ({"weight": 99.0}, ""),
     ],
 )
-def test_worse(change: dict[str, int], reason: str) -> None:
+def test_why_figures_are_worse(change: dict[str, int], reason: str) -> None:
     assert worse(SAME, replace(SAME, **change)) == reason  # pyright: ignore[reportArgumentType]
 
 
@@ -342,7 +342,7 @@ def static(text: str, passes: str) -> tuple[Module, Remarks]:
     return module, optimize_in_place(module, passes, Policy(judge=StaticJudge())).log
 
 
-def test_the_static_model_keeps_what_saves_accesses_and_gives_arithmetic_back() -> None:
+def test_the_static_model_keeps_fewer_accesses_and_reverts_arithmetic() -> None:
     module, remarks = static(LOADS, "lcm,dce")
     assert print_module(module).count("ld.global") == 1
     assert any(remark.message.startswith("weighted accesses and long operations 6 → 5") for remark in remarks.items)
@@ -356,7 +356,7 @@ def test_the_static_model_keeps_what_saves_accesses_and_gives_arithmetic_back() 
     assert (figures.weight, figures.spills, figures.is_static) == (4, 0, True)
 
 
-def test_the_static_model_counts_by_loop_depth_and_minds_the_limit_on_registers() -> None:
+def test_the_static_model_counts_by_loop_depth_and_respects_the_register_limit() -> None:
     turn = "L:\n\tld.global.u32 %r3, [%rd1];\n\tsetp.lt.s32 p, %r3, 7;\n\t@p bra L;\n"
     loop = TEXT.replace("\tmul.lo.s32 %r3", f"{turn}\tmul.lo.s32 %r3")
     loop = loop.replace(".reg .b32", ".reg .pred p;\n\t.reg .b32")
@@ -384,7 +384,7 @@ def test_a_clone_is_changed_without_its_original() -> None:
     assert print_module(module) == before
 
 
-def test_no_assembler_falls_back_to_the_model_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ptxas_the_model_judges_unless_ptxas_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> object:
         raise ToolMissing(name, "is not installed", "pip install it")
 
@@ -422,7 +422,7 @@ def test_a_judge_for_small_launches_ignores_what_a_full_multiprocessor_holds(jud
     assert (small.recall("search"), every.recall("search")) == (["a rewrite"], None)
 
 
-def test_a_damaged_cache_entry_is_made_anew(judge: PtxasJudge) -> None:
+def test_a_damaged_cache_entry_is_replaced(judge: PtxasJudge) -> None:
     first = judge.figures(TEXT)
     assert judge.cache.folder is not None
     damaged = [path for path in Path(judge.cache.folder).rglob("*") if path.is_file()]

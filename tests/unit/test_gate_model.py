@@ -33,7 +33,7 @@ def by_ptxas(arm: Any) -> Any:
 NVCC = study.Arm("suite/program", "O3", 1.0, {"k": BASE}, {"k": PTX})
 
 
-def test_what_is_foretold_well_has_rank_one_and_no_loss() -> None:
+def test_a_right_prediction_has_rank_one_and_no_loss() -> None:
     programs = [[NVCC, arm("a", 1.10, 9_000), arm("b", 0.90, 11_000), arm("c", 1.05, 9_500)]]
     assert study.rank(programs, alone) == pytest.approx(1)
     assert study.order(programs, alone) == "6 : 0"
@@ -41,7 +41,7 @@ def test_what_is_foretold_well_has_rank_one_and_no_loss() -> None:
     assert study.decisions(programs, by_ptxas) == "2: 0 | 1: 0"
 
 
-def test_what_is_foretold_wrongly_costs() -> None:
+def test_a_wrong_prediction_has_a_loss() -> None:
     programs = [[NVCC, arm("slow", 0.90, 8_000), arm("fast", 1.10, 9_000)], [NVCC]]
     assert study.rank([programs[0]], alone) == pytest.approx(-1)
     assert study.order(programs, alone) == "1 : 2"

@@ -95,7 +95,7 @@ def test_what_cannot_be_started_is_said(source: Path, ptxas: Put, capfd: pytest.
     assert "ptxas failed with status 1" in capfd.readouterr().err
 
 
-def test_a_variable_that_names_no_program_is_told(
+def test_a_variable_that_names_no_program_is_reported(
     source: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PTXMOTION_PTXAS", "/nowhere/ptxas")
@@ -116,7 +116,7 @@ def test_a_limit_that_limits_nothing_is_refused(source: Path, capfd: pytest.Capt
     assert opt(source, "--gate-timeout=0") == 2
 
 
-def test_another_program_of_the_same_version_and_path_is_asked_anew(
+def test_another_ptxas_of_the_same_version_and_path_is_run_again(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "ptxas"
@@ -139,7 +139,7 @@ def test_another_program_of_the_same_version_and_path_is_asked_anew(
     assert len(asked) == 2
 
 
-def test_another_version_is_asked_anew(source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_version_of_ptxas_is_run_again(source: Path, ptxas: Put, capfd: pytest.CaptureFixture[str]) -> None:
     count = source.parent / "count"
     body = f'echo >> {count}; exec PTXAS "$@"'
     ptxas(body)
@@ -191,7 +191,7 @@ def test_a_cache_that_cannot_be_written_costs_time_only(
     assert capfd.readouterr() == first
 
 
-def test_what_is_read_by_other_code_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_are_read_again_by_other_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     judge = PtxasJudge(folder=tmp_path)
     judge.figures(SOURCE)
     monkeypatch.setattr("ptxmotion.toolchain.ptxas_judge._readers", lambda: "another")

@@ -75,7 +75,7 @@ def test_every_exact_row_is_recorded() -> None:
     assert missing == excused
 
 
-def test_enough_operands() -> None:
+def test_each_form_has_enough_operands() -> None:
     for case in map(Case.from_key, load().exact):
         lanes = operands_of(case)[0].size
         few = len(case.kinds) == 1 and lanes == 1 << width_of(case.kinds[0])

@@ -92,7 +92,7 @@ def test_every_row_that_runs_is_recorded_or_says_why_not() -> None:
     assert {row.pattern for row in missing if row.semantics not in WITHOUT_A_RECORDING} == set(SPELLED_OTHERWISE)
 
 
-def test_enough_operands() -> None:
+def test_each_launched_form_has_enough_operands() -> None:
     for case in launched_cases().values():
         assert columns_of(case)[0].size > RANDOM_LANES, case.key
 

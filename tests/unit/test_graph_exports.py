@@ -73,7 +73,7 @@ def test_a_flow_graph_agrees_with_the_facts() -> None:
         assert {f"{kernel.name}:{loop.header}" for loop in facts.loops.loops} >= {target for _, target in backs}
 
 
-def test_calls() -> None:
+def test_the_call_graph_has_all_functions() -> None:
     graph = call_graph(load(CALLS))
     assert {name: attributes["kind"] for name, attributes in graph.nodes(data=True)} == {
         "vprintf": "external",
@@ -99,7 +99,7 @@ def test_one_of_several_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "two_n = n" in printed(capsys, str(file), "--graph=launches", "--program=two")
 
 
-def test_launches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_launch_graph_of_a_host_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "work.py").write_text(
         "from ptxmotion.dsl import *\n"
         "TEXT = '.version 8.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k(.param .u64 x) {"
@@ -155,7 +155,7 @@ def test_formats_can_be_read_again(file: str, kind: str, form: str, capsys: pyte
     }
 
 
-def test_dot(capsys: pytest.CaptureFixture[str]) -> None:
+def test_graphs_are_printed_for_graphviz(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, FIGURES, "--kernel=4_11", "--graph=cfg")
     assert '  "figure_4_11:5" [label="figure_4_11:5  n4\\l@%p2 bra n6;\\l"];\n' in text
     assert '  "figure_4_11:5" -> "figure_4_11:6" [color=red, style=dashed];\n' in text
@@ -188,7 +188,9 @@ def test_the_text_does_not_depend_on_hashes() -> None:
         (["--graph=launches", "--kernel=x"], "--graph=launches shows a host program: leave out --kernel"),
     ],
 )
-def test_wrong_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_graph_has_a_message(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["analyze", FIGURES, *arguments, "--no-config"]) == 2
     assert message in capsys.readouterr().err
     assert main(["analyze", FIGURES, "--graph=launches", "--no-config"]) == 3

@@ -121,7 +121,7 @@ class TestNoisySteps:
             noisy_steps([1.0, 0.0])
 
 
-def test_exact_steps() -> None:
+def test_steps_of_exact_figures() -> None:
     assert exact_steps([]) == [] and exact_steps([1, 2, 2, 1]) == [Step(1, 1, 2), Step(3, 2, 1)]
 
 
@@ -277,7 +277,7 @@ def test_settings_name_the_place(repository: Path, capfd: pytest.CaptureFixture[
     assert main(["bench", "history", "find", "--folder=here", "-k", "registers"]) == 1
 
 
-def test_history_refuses(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_history_is_refused(repository: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for words, code, message in (
         (["find"], 3, "benchmarks/history: error: no results"),
         (["show", "--branch=nowhere"], 3, "there is no branch 'nowhere'"),

@@ -158,7 +158,7 @@ def test_the_root_is_the_package() -> None:
 
 
 @pytest.mark.parametrize(("module", "path"), list(modules()), ids=lambda value: str(value) or "ptxmotion")
-def test_arrows(module: str, path: Path) -> None:
+def test_folders_import_only_what_their_row_allows(module: str, path: Path) -> None:
     room = room_of(module)
     for target, _ in imports(module, path):
         seen = room_of(target)
@@ -169,12 +169,12 @@ def test_arrows(module: str, path: Path) -> None:
     )
 
 
-def test_no_circles() -> None:
+def test_no_cycles_of_imports_at_load_time() -> None:
     """No module imports, while it is loaded, a module that imports it."""
     check_acyclic({name: {t for t, at_load in imports(name, path) if at_load} for name, path in modules()})
 
 
-def test_no_circles_through_late_imports() -> None:
+def test_no_cycles_through_late_imports() -> None:
     """The same for imports inside functions. Imports for annotations are left out, since they never run."""
     graph = {name: {target for target, _ in imports(name, path, for_typing=False)} for name, path in modules()}
     assert "analysis.memory.alias" in graph["analysis.manager"], "late imports are seen"
@@ -182,7 +182,7 @@ def test_no_circles_through_late_imports() -> None:
 
 
 @pytest.mark.parametrize("folder", FREE_OF_TYPING_CIRCLES)
-def test_no_circles_over_all_imports(folder: str) -> None:
+def test_no_cycles_with_imports_for_annotations(folder: str) -> None:
     """Imports under ``TYPE_CHECKING`` count, too."""
     inside = {name: path for name, path in modules() if name == folder or name.startswith(f"{folder}.")}
     assert inside
@@ -209,7 +209,7 @@ def check_acyclic(graph: Mapping[str, Set[str]]) -> None:
 NO_CIRCLES = {"cli", "programs", "harness", ""}
 
 
-def test_no_circles_of_any_imports() -> None:
+def test_no_cycles_of_any_imports_in_some_folders() -> None:
     """In some folders no module imports itself indirectly, wherever in a file the imports are."""
     graph = {name: {target for target, _ in imports(name, path) if target != name} for name, path in modules()}
     circles = [circle for circle in strong_components(graph) if len(circle) > 1]
@@ -217,7 +217,7 @@ def test_no_circles_of_any_imports() -> None:
     assert not wrong, "\n".join(", ".join(sorted(circle)) for circle in wrong)
 
 
-def test_strong_components() -> None:
+def test_strongly_connected_components_are_found() -> None:
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
     assert sorted(map(sorted, strong_components(graph))) == [["a", "b", "c"], ["d"], ["e"]]
 

@@ -69,7 +69,7 @@ def test_a_tile_that_no_near_access_reads(pixels: tuple[int, int], in_registers:
 
 
 @pytest.mark.parametrize("mode", ["clamp", "mirror"])
-def test_small_images(mode: str) -> None:
+def test_hybrid_tiles_of_small_images(mode: str) -> None:
     @pipeline
     def two(src: Image[i32]) -> Image[i32]:
         return placed(Accessor(hashed(Accessor(src, MODES[mode])), MODES[mode]))
@@ -98,7 +98,7 @@ def test_windows_at_one_side_and_far_away() -> None:
         check(graph, plan, random_image(320, 16))
 
 
-def test_small_integers() -> None:
+def test_hybrid_tiles_of_bytes() -> None:
     @pipeline
     def bytes_(src: Image[u8]) -> Image[u8]:
         return along(Accessor(down(Accessor(src, Boundary.REFLECT)), Boundary.REFLECT))

@@ -102,7 +102,7 @@ BOUNDARIES = [Boundary.CLAMP, Boundary.MIRROR, Boundary.REFLECT, Boundary.consta
     ],
     ids=str,
 )
-def test_every_boundary(boundary: Boundary, size: tuple[int, int], pixels: tuple[int, int]) -> None:
+def test_tiles_of_lanes_with_every_boundary(boundary: Boundary, size: tuple[int, int], pixels: tuple[int, int]) -> None:
     graph = graph_of(boundary, *size)
     check(graph, lanes(graph, pixels))
 
@@ -129,7 +129,7 @@ def problems(graph: Graph, group: Group) -> list[str]:
     return list(group.problems(Options()))
 
 
-def test_refusals() -> None:
+def test_groups_that_lanes_cannot_compute() -> None:
     graph = graph_of(Boundary.CLAMP, 100, 20)
     assert problems(graph, lanes(graph, (4, 8))) == []
     assert problems(graph, lanes(graph, (3, 8))) == ["a lane has 1, 2 or 4 columns, not 3"]

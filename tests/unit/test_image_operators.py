@@ -184,7 +184,7 @@ def test_vectors_are_pixels() -> None:
     assert np.array_equal(grays(bytes_, backend=EmulatorBackend()), wanted.astype(np.uint8))
 
 
-def test_half_precision() -> None:
+def test_operators_of_half_precision() -> None:
     mask = Mask(np.array([[1, 3, 1]], np.float16) / np.float16(4))
 
     @local(mask)

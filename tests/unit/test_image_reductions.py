@@ -295,7 +295,7 @@ def test_vectors_of_pixels_and_of_values() -> None:
     assert found[0] == (sums[0] + sums[1]) / sums[3] + np.float32(3000)
 
 
-def test_a_mean() -> None:
+def test_the_mean_of_an_image() -> None:
     image = pixels_of(np.uint16, 7001)
     assert run(mean(i64, t.F64), image, u16)[0] == image.sum(dtype=np.int64) / 7001
 
@@ -307,7 +307,7 @@ def low_bits(pixel: u16) -> i32:
 
 @pytest.mark.parametrize("bins", [1, 256, 5000])
 @pytest.mark.parametrize("count", [0, 9, 4000])
-def test_a_histogram(bins: int, count: int) -> None:
+def test_the_histogram_of_an_image(bins: int, count: int) -> None:
     """Pixels outside of the bins are not counted."""
     image = pixels_of(np.uint16, count + 1)
     found = run(Histogram(bins, low_bits), image, u16, skip=1)

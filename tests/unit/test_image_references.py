@@ -41,7 +41,7 @@ def images(shape: tuple[int, int]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_against_scipy(boundary: str, shape: tuple[int, int]) -> None:
+def test_filters_compute_what_scipy_does(boundary: str, shape: tuple[int, int]) -> None:
     pytest.importorskip("scipy", reason="SciPy is not installed")
     ndimage: Any = importlib.import_module("scipy.ndimage")
     floats, numbers = images(shape)
@@ -75,7 +75,7 @@ def test_against_scipy(boundary: str, shape: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-def test_against_opencv(boundary: str, shape: tuple[int, int]) -> None:
+def test_filters_compute_what_opencv_does(boundary: str, shape: tuple[int, int]) -> None:
     pytest.importorskip("cv2", reason="OpenCV is not installed: python -m pip install opencv-python-headless")
     cv2: Any = importlib.import_module("cv2")
     floats, numbers = images(shape)

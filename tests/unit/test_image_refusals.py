@@ -110,7 +110,7 @@ WRONG: Sequence[tuple[str, int, str]] = [
 
 
 @pytest.mark.parametrize(("text", "line", "message"), WRONG, ids=[message[:30] for _, _, message in WRONG])
-def test_wrong_operators(text: str, line: int, message: str) -> None:
+def test_wrong_operators_are_refused_at_their_line(text: str, line: int, message: str) -> None:
     with pytest.raises(DslError, match=message) as caught:
         operator = operator_from_text(text + "\n", NAMES, (3, 3), file="wrong.py")
         pixel = operator.body.windows[0].pixel
@@ -251,7 +251,7 @@ CALLS: Sequence[tuple[Callable[..., Any], str]] = [
 
 
 @pytest.mark.parametrize(("function", "message"), CALLS, ids=[each.__name__ for each, _ in CALLS])
-def test_wrong_calls(function: Callable[..., Any], message: str) -> None:
+def test_wrong_calls_of_operators_are_refused_at_their_line(function: Callable[..., Any], message: str) -> None:
     with pytest.raises(DslError, match=message) as caught:
         pipeline(function).graph(width=8, height=4)
     place = caught.value.place
@@ -259,7 +259,7 @@ def test_wrong_calls(function: Callable[..., Any], message: str) -> None:
     assert place.line == function.__code__.co_firstlineno + 1
 
 
-def test_wrong_pipelines() -> None:
+def test_wrong_pipelines_are_refused() -> None:
     @pipeline
     def returns_its_input(src: Image[f32]) -> Image[f32]:
         return src
@@ -325,7 +325,7 @@ def test_a_mask_of_another_type() -> None:
         assert Mask(weights, type=f64).array.dtype == np.float64
 
 
-def test_wrong_masks_and_domains() -> None:
+def test_wrong_masks_and_domains_are_refused() -> None:
     for make, message in [
         (lambda: Mask(np.zeros(3)), r"a mask has rows and columns of weights, not the shape \(3,\)"),
         (lambda: Mask(np.zeros((1, 1), complex)), "a mask cannot have weights of complex128"),

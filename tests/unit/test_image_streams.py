@@ -241,7 +241,7 @@ def test_image_show_prints_the_plan(capfd: pytest.CaptureFixture[str]) -> None:
 # --- numbers of the machine ---------------------------------------------------------------------------------------
 
 
-def test_calibrated_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calibrated_numbers_replace_those_of_an_h200(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path))
     assert machine_here() is H200
     costs = {"machine": "GPU X", "graph_node": 1e-6, "launch": 5e-6, "bandwidth": 1e12, "multiprocessors": 66}
@@ -339,7 +339,7 @@ def test_images_that_left_the_cache_take_longer() -> None:
 THREADS, SHARED = Usage(0.36, 0.0, 0.63), Usage(0.53, 0.54, 0.25)
 
 
-def test_complementary_kernels() -> None:
+def test_which_kernels_are_complementary() -> None:
     hopper = architecture(90)
     assert hopper is not None
     assert usage_of(1024, 40, 114 * 1024, hopper) == Usage(1024 * 40 / 65536, 0.5, 0.5)

@@ -104,7 +104,7 @@ def nvrtc() -> Any:
     return module("cupy.cuda.compiler", CUPY, PTX=DIVISION_AGAIN)
 
 
-def test_cupy(nvrtc: Any) -> None:
+def test_kernels_of_cupy_are_optimized(nvrtc: Any) -> None:
     with cupy.enable("O2", UNGATED) as hook:
         code, mapping = nvrtc._compile_using_nvrtc_no_warning(SOURCE, ("--maxrregcount=40",))
         assert set(kernel_registers(code)) == {"k"} and mapping == {"f<int>": "f"}
@@ -118,7 +118,7 @@ def test_cupy(nvrtc: Any) -> None:
 
 
 @pytest.mark.parametrize(("source", "named"), [("#include <cupy/carray.cuh>\n", {}), (SOURCE, {"method": "lto"})])
-def test_cupy_leaves(nvrtc: Any, source: str, named: dict[str, str]) -> None:
+def test_what_the_hook_for_cupy_leaves_alone(nvrtc: Any, source: str, named: dict[str, str]) -> None:
     with cupy.enable("O2", UNGATED) as hook:
         code, _ = nvrtc._compile_using_nvrtc_no_warning(source, **named)
         assert code == b"from NVRTC" and not hook.seen and len(nvrtc.calls) == 1
@@ -145,7 +145,7 @@ def test_a_kernel_that_cannot_be_read(nvrtc: Any) -> None:
 
 
 @pytest.mark.parametrize("is_lto", [True, False])
-def test_numba(is_lto: bool) -> None:
+def test_kernels_of_numba_are_optimized(is_lto: bool) -> None:
     library = module("numba.cuda.codegen", NUMBA, PTX=DIVISION_AGAIN).CUDACodeLibrary(is_lto)
     with numba.enable("O2", UNGATED) as hook:
         (text,) = library.get_cubin()
@@ -186,7 +186,7 @@ class Options:
     ptx_options = "-maxrregcount=40"
 
 
-def test_triton(backend: Any) -> None:
+def test_kernels_of_triton_are_optimized(backend: Any) -> None:
     stages: dict[str, Any] = {}
     with triton.enable("O2", UNGATED) as hook:
         made = backend.CUDABackend()
@@ -217,7 +217,7 @@ def test_another_hook_of_triton(backend: Any) -> None:
     assert seen == [0, 5] and backend.knobs.runtime.add_stages_inspection_hook is other
 
 
-def test_torch_compile(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_of_torch_compile_are_optimized(backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     monkeypatch.delenv("TRITON_CACHE_DIR", raising=False)
@@ -261,7 +261,7 @@ def test_one_hook_for_each_library(nvrtc: Any) -> None:
         pass
 
 
-def test_digests() -> None:
+def test_the_digest_of_a_hook_depends_on_its_options() -> None:
     found: set[str] = set()
     for passes, policy in (("O2", None), ("O3", None), ("O3", UNGATED)):
         with Hook("a library of the test", passes, policy) as hook:

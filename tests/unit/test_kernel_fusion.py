@@ -278,7 +278,7 @@ def check_random(seed: int, strategy: Strategy, order: PhaseOrder, tidy: bool) -
     return result.fusions
 
 
-def test_random_graphs(request: pytest.FixtureRequest) -> None:
+def test_fusions_of_random_graphs_are_right_and_complete(request: pytest.FixtureRequest) -> None:
     """No path executes more launches or computes other values, and no fusion that the phases can make is missing."""
     trad = kfcm = 0
     for seed in range(int(request.config.getoption("--fuzz-n") or 0) or 250):

@@ -106,7 +106,7 @@ def test_two_singles_make_a_pair_of_halves() -> None:
     assert run("cvt.rn.relu.f16x2.f32", single(-1.0), single(0.5)) == 0x00003800
 
 
-def test_packs_saturate() -> None:
+def test_packed_conversions_saturate() -> None:
     assert run("cvt.pack.sat.s16.s32", 70000, -70000 & 0xFFFFFFFF) == 0x7FFF8000
     assert run("cvt.pack.sat.u8.s32.b32", 300, 7, 0xABCD) == 0xABCDFF07
     assert run("cvt.pack.sat.s4.s32.b32", 9, -9 & 0xFFFFFFFF, 0x123) == 0x12378

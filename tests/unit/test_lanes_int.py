@@ -93,7 +93,7 @@ def test_a_lop3_table_may_vary_from_lane_to_lane() -> None:
 
 
 @pytest.mark.parametrize("width", [32, 64])
-def test_fields(width: int) -> None:
+def test_bit_fields_are_extracted_and_inserted(width: int) -> None:
     mask = (1 << width) - 1
 
     @given(words(width), words(width), st.integers(0, 255), st.integers(0, 255))
@@ -115,7 +115,7 @@ def test_fields(width: int) -> None:
 
 
 @given(words(64), st.integers(0, 80))
-def test_shifts_clamp(a: int, count: int) -> None:
+def test_shifts_clamp_their_count(a: int, count: int) -> None:
     assert run("shl.b64", (64, a), (32, count)) == [(a << count) & ((1 << 64) - 1)]
     assert run("shr.u64", (64, a), (32, count)) == [a >> count]
     assert run("shr.s16", (16, a), (32, count)) == [(signed(a, 16) >> count) & 0xFFFF]
@@ -141,7 +141,7 @@ def test_bytes_and_dot_products(a: int, b: int, c: int) -> None:
 
 
 @given(words(64))
-def test_counts(a: int) -> None:
+def test_bits_are_counted_and_found(a: int) -> None:
     assert run("popc.b64", (64, a)) == [a.bit_count()]
     assert run("clz.b64", (64, a)) == [64 - a.bit_length()]
     assert run("brev.b64", (64, a)) == [int(f"{a:064b}"[::-1], 2)]

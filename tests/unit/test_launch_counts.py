@@ -77,7 +77,7 @@ L = "k[1, 1]()"
         (f"m = 2\nwhile n > 0:\n    if n > 3:\n        break\nelse:\n    m = 3\nif m == 3:\n    {L}", "0 to 1"),
     ],
 )
-def test_formulas(body: str, formula: str) -> None:
+def test_numbers_of_launches_are_formulas(body: str, formula: str) -> None:
     found = count_launches(program(body))
     assert str(found) == formula
     assert found.number == (int(formula) if formula.isdigit() else None)

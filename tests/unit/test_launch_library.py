@@ -287,7 +287,7 @@ def test_kinds_of_memory(attributes: dict[int, int], entry: str) -> None:
         ("-arg2 == 0 - 4 and not (arg2 == 5)", True),
     ],
 )
-def test_expressions(text: str, expected: bool) -> None:
+def test_c_and_python_agree_on_expressions(text: str, expected: bool) -> None:
     """C and Python agree. A condition is undecidable if an intermediate value exceeds 2**64."""
     condition = Holds(parse(text))
     assert holds(condition, Launch((X.begin, Y.begin, 4))) == expected
@@ -310,7 +310,7 @@ def test_expressions(text: str, expected: bool) -> None:
         (2**64 - 1, "arg0 * 2 - arg0 * 2", "0", "k"),  # undecidable, though it would be empty
     ],
 )
-def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
+def test_which_entry_a_range_allows(x: int, start: str, stop: str, entry: str) -> None:
     """An empty range needs no extent."""
     driver = driver_of()
     launch(bound(driver, conditions=[Inside(Range(0, parse(start), parse(stop)))]), x=x)
@@ -318,7 +318,7 @@ def test_ranges(x: int, start: str, stop: str, entry: str) -> None:
 
 
 @pytest.mark.parametrize(("last", "entry"), [(64, "k_1"), (65, "k")])
-def test_many_ranges(last: int, entry: str) -> None:
+def test_more_ranges_than_a_launch_keeps(last: int, entry: str) -> None:
     """More different ranges than are kept in a launch, each of them twice; the last one decides."""
     driver = driver_of()
     stops = [*range(1, 41), last]
@@ -379,7 +379,7 @@ def test_a_version_that_the_driver_refuses() -> None:
         ([(1, 0), (99, 1)], "k"),
     ],
 )
-def test_launch_attributes(attributes: list[tuple[int, int]], entry: str) -> None:
+def test_which_attributes_of_a_launch_allow_a_version(attributes: list[tuple[int, int]], entry: str) -> None:
     """A node that the device may update, and an attribute that is not known, take the kernel."""
     driver = driver_of()
     launch(bound(driver), attributes=attributes)
@@ -425,7 +425,9 @@ def test_a_version_for_smaller_blocks() -> None:
         (33, False, True, "k"),
     ],
 )
-def test_residence(grid: int, partitioned: bool, clusters: bool, entry: str) -> None:
+def test_a_version_with_fewer_resident_blocks_is_refused_where_blocks_may_wait(
+    grid: int, partitioned: bool, clusters: bool, entry: str
+) -> None:
     """Fewer blocks of the version run at the same time, and blocks may wait for each other."""
     driver = driver_of(k_1=Entry(SIZES, blocks=2))
     driver.partitioned = frozenset([0]) if partitioned else frozenset()
@@ -446,7 +448,7 @@ def test_residence(grid: int, partitioned: bool, clusters: bool, entry: str) -> 
         ({"shared": "4294967296"}, None),
     ],
 )
-def test_changed_launches(parts: dict[str, str], shape: tuple[int, ...] | None) -> None:
+def test_a_version_changes_the_shape_of_its_launch(parts: dict[str, str], shape: tuple[int, ...] | None) -> None:
     driver = driver_of()
     launch(bound(driver, Version("k_1", (), launch=change(**parts))), grid=3)
     ((entry, launched, _),) = driver.launched
@@ -466,7 +468,7 @@ def test_changed_launches(parts: dict[str, str], shape: tuple[int, ...] | None) 
         ("arg2", [3], None),
     ],
 )
-def test_extra_arguments(arguments: str, sizes: list[int], raw: list[bytes] | None) -> None:
+def test_a_version_gets_extra_arguments(arguments: str, sizes: list[int], raw: list[bytes] | None) -> None:
     """They are out of range, or the entry has another number of parameters: the kernel itself."""
     offsets = [24 + 8 * index for index in range(len(sizes))]
     driver = driver_of(k_1=Entry([*SIZES, *zip(offsets, sizes, strict=True)]))
@@ -549,7 +551,7 @@ def test_the_library_of_a_kernel() -> None:
     assert entries(driver) == ["k_1"]
 
 
-def test_many_shapes() -> None:
+def test_more_shapes_of_blocks_than_are_kept() -> None:
     """More sizes of blocks than are kept."""
     driver = driver_of()
     kernel = bound(driver)
@@ -559,7 +561,7 @@ def test_many_shapes() -> None:
     assert entries(driver) == ["k_1"] * 200
 
 
-def test_threads() -> None:
+def test_launches_and_statistics_of_several_threads_add_up() -> None:
     """Launches and statistics of several threads add up, while attributes change."""
     driver = driver_of()
     kernel = bound(driver)

@@ -32,7 +32,7 @@ def test_the_library_that_was_built_is_found(tmp_path: Path, monkeypatch: pytest
     assert isinstance(find_library(), Library)
 
 
-def test_no_driver() -> None:
+def test_a_contract_is_not_bound_without_a_driver() -> None:
     """Without libcuda.so.1 a contract is not bound, and the message says why."""
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("there is a driver")

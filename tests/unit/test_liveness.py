@@ -27,7 +27,7 @@ def live(body: str) -> tuple[list[str], list[str]]:
     return ins, outs
 
 
-def test_a_loop() -> None:
+def test_registers_of_a_loop_are_live_around_it() -> None:
     ins, outs = live("mov.u32 %r1, 0;\nL:\nadd.u32 %r1, %r1, 1;\nsetp.lt.u32 %p1, %r1, %r2;\n@%p1 bra L;\nret;")
     assert ins == ["%r2", "%r1 %r2", ""]
     assert outs == ["%r1 %r2", "%r1 %r2", ""]
@@ -146,7 +146,7 @@ def many_columns(count: int) -> Kernel:
     return parse(text).kernels[0]
 
 
-def test_growth() -> None:
+def test_liveness_takes_near_linear_time() -> None:
     count = 5_000
     facts = Liveness(build_cfg(many_columns(count)))
     middle = facts.registers(facts.live_in[count // 2])

@@ -137,7 +137,7 @@ def irreducible_chain(size: int) -> Edges:
     return [*succ, []]
 
 
-def test_growth() -> None:
+def test_loop_nests_take_near_linear_time() -> None:
     for shape, small in ((deep_nest, 3_000), (tangle, 5_000), (irreducible_chain, 2_000)):
         assert_near_linear(partial(_cfg_of, shape), _find_loops, small)
 

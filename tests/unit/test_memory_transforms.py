@@ -102,7 +102,7 @@ def test_a_promise_lets_a_store_die() -> None:
         ("st.global.u32 [%rd1], 1;", False),
     ],
 )
-def test_what_is_forgotten_at_the_end(body: str, is_dead: bool) -> None:
+def test_stores_to_memory_that_ends_with_the_kernel_are_dead(body: str, is_dead: bool) -> None:
     assert (body.partition(";")[0] not in after(body, "deadstores")) == is_dead
 
 
@@ -162,7 +162,7 @@ def test_a_kernel_that_waits_for_others_keeps_its_loads(waits: str) -> None:
         ("selp.b64 %rd5, %rd3, %rd1, %p1; ld.global.u32 %r2, [%rd5];", 1),
     ],
 )
-def test_alignment(code: str, alignment: int) -> None:
+def test_the_alignment_of_an_address(code: str, alignment: int) -> None:
     module = module_of(code)
     kernel = module.kernels[0]
     facts = Facts(kernel, module)
@@ -221,7 +221,7 @@ def test_how_many_constants_a_loop_may_read(limit: str, merges: bool) -> None:
         create_pass("vectormerge:constants=-1")
 
 
-def test_growth() -> None:
+def test_memory_transforms_take_near_linear_time() -> None:
     def kernel_of(size: int) -> Facts:
         lines = [
             f"\tst.global.u32 [%rd1+{4 * (number * 7 % size)}], %r1;\n\tld.global.u32 %r{2 + number % 90}, "

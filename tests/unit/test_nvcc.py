@@ -157,7 +157,7 @@ def _messages(text: str) -> str:
     return re.sub(r"^#\$ (_HERE_|_THERE_|CICC_PATH|PATH)=.*$", r"#$ \1", text, flags=re.MULTILINE)
 
 
-def test_kernels_change(folder: Path) -> None:
+def test_a_build_optimizes_its_kernels(folder: Path) -> None:
     done = ours(folder, "-ptx", "-arch=sm_90", "a.cu", PTXMOTION_FLAGS=CHANGES, PTXMOTION_VERBOSE="1")
     assert done.returncode == 0, done.stderr
     assert "a.cu (compute_90): 1 of 2 kernels changed" in done.stderr
@@ -390,7 +390,7 @@ def test_a_view_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert other != made and other.is_relative_to(tmp_path / "other")
 
 
-def test_no_view(tmp_path: Path) -> None:
+def test_a_toolkit_without_a_known_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "nvcc.profile").write_text("TOP = $(_HERE_)/..\n")
     with pytest.raises(toolkit_view.NoView, match="does not name the folder of cicc"):
         toolkit_view.toolkit_view(str(tmp_path / "nvcc"))
@@ -433,7 +433,7 @@ def test_an_interrupted_build_leaves_nothing(folder: Path) -> None:
     assert [path.name for path in temporary.iterdir() if path.name.endswith(".tmp")] == []
 
 
-def test_no_nvcc(folder: Path) -> None:
+def test_a_missing_nvcc_is_reported(folder: Path) -> None:
     done = ours(folder, "-c", "a.cu", PTXMOTION_NVCC="/no/such/nvcc")
     assert done.returncode == 4 and "PTXMOTION_NVCC=/no/such/nvcc is no executable" in done.stderr
 

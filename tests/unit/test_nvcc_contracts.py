@@ -163,7 +163,7 @@ def test_linked_by_another_program(build: Build) -> None:
 
 
 @pytest.mark.parametrize("rdc", ["false", "true"])
-def test_several_targets(build: Build, rdc: str) -> None:
+def test_a_build_for_several_targets_launches_versions(build: Build, rdc: str) -> None:
     """The contract is that of the image that the driver loads: its versions have other names than those of the
     others."""
     build.write("a.cu", program(TWO_LAUNCHES))
@@ -330,7 +330,7 @@ def test_many_threads_launch_first(build: Build) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["thread", "address"])
-def test_sanitizers(build: Build, sanitizer: str) -> None:
+def test_threads_of_a_program_race_nowhere_in_the_library(build: Build, sanitizer: str) -> None:
     """Threads that launch, look up handles and set attributes at the same time; the library is compiled with the
     sanitizer."""
     body = """std::vector<std::thread> threads;
@@ -432,7 +432,7 @@ def test_a_program_without_kernels_is_linked_as_before(build: Build) -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_damaged_contracts(build: Build) -> None:
+def test_a_program_with_damaged_contracts_launches_its_kernels(build: Build) -> None:
     """A program whose section is overwritten launches its kernels."""
     build.write("a.cu", program(TWO_LAUNCHES))
     build.nvcc("a.cu", "-o", "program", *build.link)

@@ -71,7 +71,7 @@ def test_an_operand_is_built_again_of_its_parts(operand: Operand, text: str, cha
 
 
 @each_example
-def test_substitution(operand: Operand, text: str, changed: str) -> None:
+def test_registers_of_operands_are_substituted(operand: Operand, text: str, changed: str) -> None:
     new = substitute(operand, {R: T})
     assert new.text == changed
     assert (new is operand) == (R not in registers(operand))

@@ -30,7 +30,7 @@ def test_a_row_with_effects_names_its_operation(row: Op) -> None:
 
 
 @every_row
-def test_terminators(row: Op) -> None:
+def test_rows_that_end_a_block_are_terminators(row: Op) -> None:
     assert (row.operation in BRANCHES | EXITS) == (row.effects & Effect.CONTROL != 0)
     if row.operation is not Operation.CALL:  # the notation of the row does not describe its operands
         mnemonic = reaching(row)

@@ -210,7 +210,7 @@ def test_what_an_outcome_depends_on_is_in_its_key(changed: dict[str, Any]) -> No
     assert Result(judge, **options).ran
 
 
-def test_other_code_of_ours_decides_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_code_of_the_optimizer_decides_again(monkeypatch: pytest.MonkeyPatch) -> None:
     judge = Judge(KEPT)
     Result(judge, ONE)
     monkeypatch.setattr(outcome_cache, "_deciders", lambda: "another")

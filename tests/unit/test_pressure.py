@@ -15,7 +15,7 @@ def pressure(body: str) -> Pressure:
     return Pressure(Liveness(build_cfg(parse(HEAD + body + "\n}\n").kernels[0])))
 
 
-def test_sizes() -> None:
+def test_the_sizes_of_registers() -> None:
     sizes = {name: units(Reg("%x", TYPES[name])) for name in ("b16", "b32", "f64", "b128", "pred")}
     assert [size.words for size in sizes.values()] == [1, 1, 2, 4, 0]
     assert sizes["pred"].predicates == 1

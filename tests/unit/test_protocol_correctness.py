@@ -86,7 +86,7 @@ class Referenced(KernelWork):
         return [] if np.array_equal(outputs["target"], 2 * self.data(seed)["source"] + 1) else ["target is wrong"]
 
 
-def test_a_baseline_that_is_wrong_itself_is_told_by_the_reference() -> None:
+def test_a_wrong_baseline_is_found_by_the_reference() -> None:
     plain = Referenced(**vars(work()))
     assert Checker(FakeBackend(), plain, arm("O3"), (1, 2)).check_baseline().status == "ok"
     found = Checker(FakeBackend(), plain, arm("O3", "wrong_by_a_thousandth"), (1, 2)).check_baseline()

@@ -39,7 +39,7 @@ def after(succ: Edges, divergent: list[int], exits: list[int] | None = None) -> 
     return sorted(found.join_cause), sorted(found.loops.loops[index].header for index in found.loop_cause)
 
 
-def test_a_diamond() -> None:
+def test_the_sides_of_a_diamond_meet_at_its_end() -> None:
     assert after([[1, 2], [3], [3], []], [0]) == ([3], [])
 
 
@@ -192,7 +192,7 @@ def test_the_order_in_which_branches_are_found_does_not_matter(succ: Edges, chos
     assert after(succ, branches) == after(succ, branches[::-1])
 
 
-def test_growth() -> None:
+def test_reconvergence_takes_near_linear_time() -> None:
     def early_exits(size: int) -> Edges:
         return [[n + 1, size] for n in range(size - 1)] + [[size], []]
 

@@ -40,7 +40,7 @@ from test_launch_library import (
 )
 
 
-def test_one_extent_of_disjoint_buffers_is_asked_for() -> None:
+def test_one_extent_of_disjoint_buffers_is_queried() -> None:
     """While the allocation of one pointer is there, no other allocation has a byte in common with it. But a pointer to
     the end of it may be one into it. So then the extent of the other pointer is asked for."""
     driver = driver_of()

@@ -150,7 +150,7 @@ def test_the_driver_of_cuda_python(ptx: Path, tmp_path: Path) -> None:
     assert ran.changed == 1
 
 
-def test_nvrtc(ptx: Path, tmp_path: Path) -> None:
+def test_code_that_nvrtc_compiled_is_reported_with_advice(ptx: Path, tmp_path: Path) -> None:
     """It is named, with what to do."""
     ran = load(tmp_path, "dlsym", "nvrtcGetCUBIN", ptx)
     assert ran.status == 0 and ran.left == {("NVRTC", "it compiled to machine code"): 1}
@@ -332,7 +332,7 @@ def test_the_options_of_the_driver_reach_the_gate(tmp_path: Path) -> None:
             assert seen.pop() == (target, ("-maxrregcount=40", "-O2"))
 
 
-def test_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_of_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("LD_PRELOAD", "TRITON_PTXAS_PATH", "TRITON_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", program_on_path(tmp_path, "ptxmotion-ptxas", "ptxas"))
@@ -556,7 +556,7 @@ def test_what_cannot_be_run(tmp_path: Path, capfd: pytest.CaptureFixture[str], m
     assert find_library() == str(path)
 
 
-def test_bisect(ptx: Path, tmp_path: Path) -> None:
+def test_bisect_reads_the_log_of_a_program(ptx: Path, tmp_path: Path) -> None:
     """`bisect` reads the log of programs that run so, too."""
     line = json.dumps({"way": "cuModuleLoadData", "left": "machine code without PTX"})
     from ptxmotion.cli.bisect import Trials

@@ -53,7 +53,7 @@ def test_the_first_version_whose_conditions_hold_runs() -> None:
     assert (y == result).all()
 
 
-def test_parts_of_one_array_are_told_apart_by_the_ranges() -> None:
+def test_parts_of_one_array_are_disjoint_by_their_ranges() -> None:
     of = kernel()
     memory = np.arange(THREADS + THREADS + N - 1, dtype=np.float32)
     y, x = memory[:THREADS], memory[THREADS:]
@@ -121,7 +121,7 @@ def test_preference_and_flags() -> None:
     assert of.decide(1, THREADS, y, x, N, mark, flags=Flag.ORIGINAL).entry == "sum"
 
 
-def test_statistics() -> None:
+def test_statistics_count_versions_and_reasons() -> None:
     of = kernel()
     y, x = arrays()
     memory = np.zeros(200, np.float32)
@@ -249,7 +249,7 @@ def no_array(value: object) -> Pointer | None:
         (Parameter("s", 0, 8, "b8"), (ctypes.c_int * 2)(1, 2), b"\1\0\0\0\2\0\0\0"),
     ],
 )
-def test_arguments(parameter: Parameter, value: object, raw: bytes) -> None:
+def test_the_bytes_of_arguments(parameter: Parameter, value: object, raw: bytes) -> None:
     assert Packer("k", [parameter])([value], no_array).block == raw
 
 

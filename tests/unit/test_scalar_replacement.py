@@ -152,7 +152,7 @@ C:  ld.global.f32 %f2, [%rd1];
 """
 
 
-def test_an_insertion_is_paid_for_by_all_that_read_the_value() -> None:
+def test_an_inserted_load_is_offset_by_all_loads_of_its_value() -> None:
     other = "D: ld.global.f32 %f3, [%rd1]; st.shared.f32 [%r40+4], %f3; ret;"
     module, _ = optimized(TWO_READERS + other, "srqp")
     assert loads_in(module) == ["A", "$edge_0"]

@@ -62,7 +62,7 @@ def test_guards_addresses_vectors_and_pairs_follow_a_renamed_register() -> None:
     ]
 
 
-def test_labels_of_scopes_are_told_apart() -> None:
+def test_labels_of_scopes_get_different_names() -> None:
     kernel, text = flat(".reg .pred p; setp.eq.b32 p, 0, 0; { @p bra L; L: } { @p bra L; L: } { L: bra L; } ret;")
     labels = [block.label.name for block in kernel.blocks if block.label is not None]
     assert labels == ["L", "L_0", "L_1"]

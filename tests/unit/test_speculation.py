@@ -148,7 +148,7 @@ def test_the_address_of_the_next_turn_is_another_one() -> None:
         ("tex.1d.v4.u32.s32 {%r9, %r10, %r11, %r12}, [%rd1, {%r2}]", "refused not-a-load"),
     ],
 )
-def test_objects(load: str, expected: str) -> None:
+def test_which_loads_of_variables_cannot_fault(load: str, expected: str) -> None:
     assert answers(f"@%p1 bra A; ret; A: {load}; ret;", load.partition(" ")[0])["0"] == expected
 
 
@@ -188,7 +188,7 @@ def test_memory_may_be_freed_in_a_call() -> None:
     assert may_speculate(Facts(kernel, module), load, kernel.blocks[0]).kind == "guarded"
 
 
-def test_growth() -> None:
+def test_speculation_takes_near_linear_time() -> None:
     def kernel_of(size: int) -> Facts:
         lines = [
             f"L{number}: ld.global.u32 %r{9 + number % 80}, [%rd3+{4 * number}];\n"

@@ -89,7 +89,7 @@ def test_what_is_no_time_is_refused(bad: list[list[float]]) -> None:
         estimate([[1.0]], [[1.0], [1.0]], [True])
 
 
-def test_summary() -> None:
+def test_the_summary_of_samples() -> None:
     found = summarize([[1.0, 2.0], [3.0, 4.0]])
     assert (found.min, found.q1, found.median, found.q3, found.max, found.rounds) == (1.0, 1.75, 2.5, 3.25, 4.0, 4)
     assert found.iqr == 1.5

@@ -41,7 +41,7 @@ END:
 """
 
 
-def test_counts() -> None:
+def test_the_structure_of_a_kernel_is_counted() -> None:
     found = structure.structures(parse(PTX))
     assert found == [
         ("test", structure.Structure(1, 2, 1, 1, global_loads=2, global_stores=2, shared_loads=0, shared_stores=1))

@@ -13,7 +13,7 @@ OTHERS = ["bilateralFilter", "eigenvalues", "lineOfSight"]
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(f"cuda_samples/{name}")
 
 

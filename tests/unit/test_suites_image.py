@@ -24,7 +24,7 @@ PROGRAMS = [each.name for each in benchmarks("image")]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(f"image/{name}", level=None)
 
 
@@ -46,7 +46,7 @@ def correct(benchmark: Benchmark) -> None:
     ("name", "boundary"),
     [("box5x5", "mirror"), ("gaussian5x5", "reflect"), ("night", "repeat"), ("enhance", "constant")],
 )
-def test_boundary(name: str, boundary: str) -> None:
+def test_a_program_with_a_boundary_computes_its_reference(name: str, boundary: str) -> None:
     correct(find(f"image/{name}").of({"boundary": boundary}))
 
 
@@ -75,7 +75,7 @@ def test_a_size_for_other_kernels_and_one_without_pixels_are_refused() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bilateral13x13", "prewitt"])
-def test_every_boundary(name: str) -> None:
+def test_a_program_with_every_boundary_computes_its_reference(name: str) -> None:
     benchmark = find(f"image/{name}")
     for boundary in benchmark.choices["boundary"]:
         correct(benchmark.of({"boundary": boundary}))
@@ -108,13 +108,13 @@ def _on(benchmark: Benchmark, modules: dict[str, str]) -> tuple[Any, EmulatorBac
     ("name", "lowering", "boundary"),
     [("harris", "isp", "clamp"), ("night", "isp", "repeat"), ("sobel", "isp+m", "mirror"), ("mean", "isp", "")],
 )
-def test_lowering(name: str, lowering: str, boundary: str) -> None:
+def test_a_lowering_of_a_program_computes_its_reference(name: str, lowering: str, boundary: str) -> None:
     by_lowering(name, lowering, boundary)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_partitioned(name: str) -> None:
+def test_a_partitioned_program_computes_its_reference(name: str) -> None:
     benchmark = find(f"image/{name}")
     data = benchmark.data("tiny", 5)
     plain, modules = ptx_of(benchmark, compiler()), lowered_modules(benchmark, "isp", data, compiler())

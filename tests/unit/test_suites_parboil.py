@@ -7,7 +7,7 @@ from suite_programs import check_in_another_order, check_program
 
 
 @pytest.mark.parametrize("name", ["parboil/histo", "parboil/mri-q"])
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(name)
 
 

@@ -26,7 +26,7 @@ PROGRAMS = {
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(f"rodinia/{name}", findings=PROGRAMS[name])
 
 

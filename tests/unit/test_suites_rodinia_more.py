@@ -13,12 +13,12 @@ SLOWER = ["rodinia/lavaMD", "rodinia/particlefilter"]
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(name)
 
 
 @pytest.mark.parametrize("name", SLOWER)
-def test_slower_program(name: str) -> None:
+def test_a_slower_program_computes_its_reference(name: str) -> None:
     check_program(name)
 
 

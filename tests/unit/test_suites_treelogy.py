@@ -11,7 +11,7 @@ PROGRAMS = ["treelogy/barneshut", "treelogy/kmeans", "treelogy/knearestneighbor"
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name: str) -> None:
+def test_a_program_computes_its_reference(name: str) -> None:
     check_program(name)
 
 

@@ -112,7 +112,7 @@ def is_only_read(form: Form) -> bool:
 
 
 @pytest.mark.parametrize("word", STRONG)
-def test_nothing_crosses(word: str) -> None:
+def test_no_load_crosses_a_synchronizing_instruction(word: str) -> None:
     for row, text in candidates(word):
         form = decode(text.partition(" ")[0], sum(not spec.optional for spec in row.operands))
         assert form.effects & Effect.ORDERED, text

@@ -131,7 +131,7 @@ def test_what_goes_wrong(words: list[str], variables: dict[str, str], code: int,
         (["--before", "", "./a"], "--before is empty"),
     ],
 )
-def test_wrong_usage(words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_times_has_a_message(words: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["times", *words]) == 2
     assert message in capfd.readouterr().err
 

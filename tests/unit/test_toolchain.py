@@ -154,12 +154,12 @@ def test_a_target_older_than_ptxas_knows_is_retargeted_and_said_so() -> None:
     assert (done.arch, done.retargeted_from) == (supported_targets()[0], "sm_50")
 
 
-def test_an_arch_that_was_asked_for_is_taken() -> None:
+def test_a_stated_arch_is_taken() -> None:
     done = assemble(empty_kernel("sm_80"), "sm_90")
     assert (done.arch, done.retargeted_from) == ("sm_90", "")
 
 
-def test_targets() -> None:
+def test_targets_that_ptxas_supports() -> None:
     targets = supported_targets()
     assert targets[0] == f"sm_{OLDEST}"
     assert targets.index("sm_90") < targets.index("sm_90a") < targets.index("sm_100")
@@ -184,7 +184,7 @@ def test_verbose_figures_and_flags_arrive() -> None:
     assert any(d.severity == "info" and "registers" in d.message for d in done.diagnostics)
 
 
-def test_what_ptxas_refuses_is_told_by_line() -> None:
+def test_errors_of_ptxas_have_their_line() -> None:
     with pytest.raises(PtxasError) as caught:
         assemble(empty_kernel().replace("ret;", "frobnicate;\n  bra NOWHERE;"))
     errors = caught.value.diagnostics
@@ -204,7 +204,7 @@ def test_other_lines_of_the_log_are_passed_over() -> None:
     assert [(d.severity, d.line) for d in parse_diagnostics(log)] == [("info", None), ("warning", 7)]
 
 
-def test_cuda_is_compiled_for_the_arch_it_is_asked_for() -> None:
+def test_cuda_is_compiled_for_the_stated_arch() -> None:
     ptx = compile_cuda(SAXPY, "sm_80", flags=["-lineinfo"])
     assert target_of(ptx) == "sm_80"
     assert ".visible .entry saxpy(" in ptx
@@ -219,7 +219,7 @@ def test_a_cuda_file_finds_its_neighbours(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["k.cu", "n.h"]
 
 
-def test_what_nvcc_refuses_is_told_without_our_folder() -> None:
+def test_errors_of_nvcc_do_not_name_the_temporary_folder() -> None:
     with pytest.raises(ToolFailed, match=r"(?m)^module\.cu\(1\): error") as caught:
         compile_cuda("__global__ void k() { undeclared(); }")
     assert tempfile.gettempdir() not in caught.value.log
@@ -231,7 +231,7 @@ def test_flags_from_the_environment_change_nothing(monkeypatch: pytest.MonkeyPat
     assert compile_cuda(SAXPY) == plain
 
 
-def test_disassembles() -> None:
+def test_machine_code_is_disassembled() -> None:
     assert "EXIT" in disassemble(assemble(empty_kernel()).cubin)
     with pytest.raises(ToolFailed):
         disassemble(b"no cubin")

@@ -316,7 +316,7 @@ def test_a_program_that_is_done_is_kept_if_the_next_one_ends_early(
     assert len(list(tmp_path.glob("*.ptx"))) == len(list(tmp_path.glob("*.contract.json"))) == 2
 
 
-def test_wrong_usage(tmp_path: Path) -> None:
+def test_wrong_usage_of_tune_has_an_exit_code(tmp_path: Path) -> None:
     assert main(["contract", "tune", "--backend=emulator", "-o", str(tmp_path)]) == 2
     bad = tmp_path / "bad.npz"
     bad.write_bytes(b"nothing")

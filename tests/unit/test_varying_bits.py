@@ -169,7 +169,7 @@ def test_thread_indices_vary_as_the_block_shape_says(x: int, y: int, z: int) -> 
                 assert thread[axis] & bits.zero == 0
 
 
-def test_exact_shapes() -> None:
+def test_varying_bits_of_thread_indices_for_exact_blocks() -> None:
     def varying(*shape: int) -> list[int]:
         known = special_registers((shape[0], shape[1], shape[2]))
         return [known[f"%tid.{axis}"].varying for axis in "xyz"]

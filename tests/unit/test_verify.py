@@ -179,7 +179,7 @@ def test_caret_points_at_the_operand() -> None:
         ),
     ],
 )
-def test_module_level(text: str, message: str) -> None:
+def test_problems_of_a_module(text: str, message: str) -> None:
     assert message in [error.message for error in problems(parse(text))]
 
 

@@ -51,7 +51,7 @@ def test_passes_run_under_a_promise_only_if_they_ask_for_it(
     assert ("same" in reasons) == (times == 0)
 
 
-def test_a_promise_records_what_is_asked() -> None:
+def test_a_promise_records_the_pairs_that_are_queried() -> None:
     promise = RecordingPromise(pairs=frozenset([("k", "a", "b")]))
     assert promise.are_disjoint("k", "b", "a") and not promise.are_disjoint("k", "c", "a")
     assert promise.asked == {("k", "a", "b"), ("k", "a", "c")}
