@@ -69,9 +69,13 @@ class Verb(Protocol):
 
     EPILOG: str
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add the arguments and options of the verb."""
+        ...
 
-    def run(self, arguments: argparse.Namespace) -> int: ...
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the verb. Returns the exit code."""
+        ...
 
 
 def verb_module(name: str) -> Verb:

@@ -48,11 +48,13 @@ class Expr:
 
     @property
     def scalar(self) -> t.Scalar:
+        """The type of an expression that is known to be a scalar."""
         assert isinstance(self.type, t.Scalar)
         return self.type
 
     @property
     def is_weak(self) -> bool:
+        """Whether it is a float constant that has no type yet."""
         return self.type is t.WEAK_FLOAT
 
     def at(self, precedence: int) -> str:

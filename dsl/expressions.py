@@ -105,6 +105,7 @@ class Expressions:
         self.variables: dict[str, Expr] = {}
 
     def error(self, message: str, node: ast.AST) -> Exception:
+        """The error with ``message`` at the line of ``node``."""
         return self.source.error(message, node)
 
     # --- by syntax ---------------------------------------------------------------------------------------------
@@ -374,6 +375,7 @@ class Expressions:
         return self.condition_of(self.visit(node), node)
 
     def condition_of(self, value: Expr, node: ast.expr) -> Expr:
+        """``value`` if C++ takes it as a condition. Raises `DslError` for a value that is no integer."""
         if isinstance(value.type, t.Scalar) and value.type.is_integer:
             return value
         raise self.error(f"{value.type} is not a condition: compare it with something", node)

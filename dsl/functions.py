@@ -45,10 +45,12 @@ class DeviceFunction:
         raise DslError(f"{self.name} is a @device function: only kernels can call it")
 
     def source(self) -> FunctionSource:
+        """The source of the function."""
         assert self.function is not None
         return source_of(self.function)
 
     def scope(self, constants: Mapping[str, object]) -> Scope:
+        """What the names of the function refer to; ``constants`` come first."""
         return Scope(self.function, constants)
 
 

@@ -88,6 +88,7 @@ class Position:
     item: Item | None
 
     def insert(self, items: Iterable[Item]) -> None:
+        """Insert ``items`` before the item, or at the end of the body if there is none."""
         at = len(self.body) if self.item is None else next(i for i, x in enumerate(self.body) if x is self.item)
         self.body[at:at] = list(items)
 

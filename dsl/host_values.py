@@ -14,6 +14,7 @@ __all__ = ["callable_namespace", "is_array", "is_floating", "is_integer", "is_nu
 
 
 def is_array(value: Any) -> bool:
+    """Whether it is an array of NumPy."""
     import numpy as np
 
     return isinstance(value, np.ndarray)
@@ -27,12 +28,14 @@ def is_integer(value: Any) -> bool:
 
 
 def is_floating(value: Any) -> bool:
+    """Whether it is a Python or NumPy float."""
     import numpy as np
 
     return isinstance(value, float | np.floating)
 
 
 def is_number(value: Any) -> bool:
+    """Whether it is an integer, a float or a boolean of Python or NumPy."""
     import numpy as np
 
     return is_integer(value) or is_floating(value) or isinstance(value, np.bool_)

@@ -47,6 +47,7 @@ class Intrinsic:
     last: tuple[str, ...] = ()
 
     def spelling(self, type: Scalar) -> str | None:
+        """The name of the function in C++ for arguments of ``type``; None if it takes none of them."""
         return dict(self.spellings).get(type)
 
     def __call__(self, *_: object) -> Any:

@@ -54,6 +54,7 @@ class Kernel(Generic[P]):
 
     @property
     def params(self) -> tuple[Param, ...] | None:
+        """The parameters; None if the source does not declare them."""
         return self._params
 
     def __getitem__(self, launch: Any) -> Callable[P, None]:

@@ -55,6 +55,7 @@ class Scalar:
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
         return self.kind == "f"
 
     @property
@@ -153,6 +154,7 @@ class Struct:
     align: int = 0
 
     def field_type(self, name: str) -> Type | None:
+        """The type of a field; None if there is no such field."""
         return dict(self.fields).get(name)
 
     def __str__(self) -> str:

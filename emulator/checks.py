@@ -132,4 +132,5 @@ class Findings:
 
     @property
     def all(self) -> list[Finding]:
+        """The findings, in the order in which they were found."""
         return list(self._recorded.values())

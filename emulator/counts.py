@@ -62,10 +62,12 @@ class Counts:
 
     @property
     def branches_executed(self) -> int:
+        """How often warps executed a conditional branch."""
         return sum(branch.executed for branch in self.branches.values())
 
     @property
     def branches_diverged(self) -> int:
+        """How often a warp diverged at a conditional branch."""
         return sum(branch.diverged for branch in self.branches.values())
 
     def issue(self, code: Code, warps: int, threads: int) -> None:

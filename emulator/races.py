@@ -199,6 +199,7 @@ class Races:
     columns: dict[str, Array] = field(default_factory=dict[str, Array])
 
     def column(self, name: str) -> Array:
+        """The stamps called ``name``, one for each location; 0 where there was no access."""
         stamps = self.columns.get(name)
         if stamps is None:
             stamps = self.columns[name] = np.zeros((self.nbytes >> self.shift) + 2, np.int64)

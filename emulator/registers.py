@@ -73,11 +73,13 @@ class Registers:
         self._parameters: dict[Kernel, dict[str, Reg]] = {}
 
     def new(self, scalar: ScalarType, name: str) -> int:
+        """Make a register. Returns its key."""
         self.types.append(scalar)
         self.names.append(name)
         return len(self.types) - 1
 
     def key(self, reg: Reg, component: int = 0) -> int:
+        """The key of a register, or of a ``component`` of a vector register."""
         key = self._keys.get((reg, component))
         if key is None:
             name = reg.text if reg.lanes == 1 else f"{reg.text}.{'xyzw'[component]}"
@@ -132,6 +134,7 @@ class Registers:
         return key
 
     def zeros(self, key: int, count: int) -> Array:
+        """An array of zeros for ``count`` threads of a register."""
         scalar = self.types[key]
         shape = (count, 2) if scalar.bits == 128 else (count,)
         return np.zeros(shape, dtype_of(scalar))
@@ -215,6 +218,7 @@ class Binder:
         raise Refused(f"operand '{operand.text}'")
 
     def constant(self, bits: int, scalar: ScalarType) -> Getter:
+        """A getter of the same ``bits`` for all threads."""
         if scalar.bits == 128:
             value = np.array([[bits & (2**64 - 1), bits >> 64]], np.uint64)
         else:

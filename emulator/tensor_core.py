@@ -40,6 +40,7 @@ class Format:
 
     @property
     def bias(self) -> int:
+        """What is added to an exponent to store it."""
         return (1 << (self.exponent - 1)) - 1
 
 

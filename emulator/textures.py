@@ -52,10 +52,12 @@ class Surface:
 
     @property
     def element_bytes(self) -> int:
+        """The bytes of an element with all its channels."""
         return self.array.itemsize * self.channels
 
     @property
     def row_bytes(self) -> int:
+        """The bytes of a row without its padding."""
         return self.extents[0] * self.element_bytes
 
     @property
@@ -65,6 +67,7 @@ class Surface:
 
     @property
     def nbytes(self) -> int:
+        """The bytes of all rows with their padding."""
         return self.pitch * (self.array.nbytes // self.row_bytes)
 
     def to_bytes(self) -> Array:

@@ -28,9 +28,14 @@ class Touched(Protocol):
     """The parameters whose memory a kernel may read and write, by name."""
 
     @property
-    def reads(self) -> AbstractSet[str]: ...
+    def reads(self) -> AbstractSet[str]:
+        """The parameters through which it may read."""
+        ...
+
     @property
-    def writes(self) -> AbstractSet[str]: ...
+    def writes(self) -> AbstractSet[str]:
+        """The parameters through which it may write."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class Place:
     end: int
 
     def overlaps(self, other: Place) -> bool:
+        """Whether the two have a byte in common."""
         return self.start < other.end and other.start < self.end
 
 

@@ -59,9 +59,17 @@ class Code(Protocol):
     """The machine code of an arm (`arm_code.ArmCode`)."""
 
     @property
-    def cubin_sha256(self) -> str: ...
-    def is_same_code(self, other: Any, /) -> bool: ...
-    def static(self, launches: Mapping[str, tuple[int, int]] | None = None, /) -> dict[str, dict[str, Any]]: ...
+    def cubin_sha256(self) -> str:
+        """The digest of the cubins, for the result file."""
+        ...
+
+    def is_same_code(self, other: Any, /) -> bool:
+        """Whether the machine code of two arms is equal."""
+        ...
+
+    def static(self, launches: Mapping[str, tuple[int, int]] | None = None, /) -> dict[str, dict[str, Any]]:
+        """The noise-free figures by kernel. ``launches``: threads of a block and dynamic shared bytes, by kernel."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,7 @@ class Annotation:
 
     @property
     def text(self) -> str:
+        """The change in one line."""
         return f"{self.change.kind}: {self.subject}{self.change.values}"
 
 

@@ -21,8 +21,13 @@ class Gpu(Protocol):
     device: Any
     sm: int
 
-    def call(self, name: str, /, *arguments: Any) -> Any: ...
-    def attribute(self, name: str, /) -> int: ...
+    def call(self, name: str, /, *arguments: Any) -> Any:
+        """Call a function of the driver; its results without the status. Raises `DeviceFailed`."""
+        ...
+
+    def attribute(self, name: str, /) -> int:
+        """An attribute of the device, such as ``L2_CACHE_SIZE``. Raises `DeviceFailed`."""
+        ...
 
 
 def describe(gpu: Gpu) -> dict[str, Any]:

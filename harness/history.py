@@ -199,10 +199,12 @@ class SeriesStep:
 
     @property
     def first(self) -> Entry:
+        """The first entry after the step."""
         return self.series.entries[self.step.index]
 
     @property
     def last(self) -> Entry:
+        """The last entry before the step."""
         return self.series.entries[self.step.index - 1]
 
     @property

@@ -28,8 +28,14 @@ class Store(Protocol):
     """A place with the files of a history. ``name`` names it in messages."""
 
     @property
-    def name(self) -> str: ...
-    def read(self) -> list[Entry]: ...
+    def name(self) -> str:
+        """Where the history is, for messages."""
+        ...
+
+    def read(self) -> list[Entry]:
+        """All entries. Raises `OSError`, `ResultError`."""
+        ...
+
     def add(self, entry: Entry) -> str:
         """Add an entry; entries that it replaces are removed. Returns the name of its file."""
         ...

@@ -69,6 +69,7 @@ class RegisterDeclaration:
 
     @property
     def text(self) -> str:
+        """The directive as PTX."""
         vector = f".v{self.lanes} " if self.lanes > 1 else ""
         names = ", ".join(
             name if count is None else f"{name}<{count}>" for name, count in ((self.name, self.count), *self.group)
@@ -103,6 +104,7 @@ class Param:
 
     @property
     def text(self) -> str:
+        """The declaration as PTX, without a comma."""
         align = f" .align {self.align}" if self.align is not None else ""
         vector = f" .v{self.lanes}" if self.lanes > 1 else ""
         attributes = f" {self.attributes}" if self.attributes else ""
@@ -140,6 +142,7 @@ class Variable:
 
     @property
     def text(self) -> str:
+        """The declaration as PTX."""
         parts = [self.linkage] if self.linkage else []
         parts.append(f".{self.space}{self.bank}")
         if self.attributes:
@@ -352,6 +355,7 @@ class Module:
 
     @property
     def variables(self) -> list[Variable]:
+        """The variables of the module, in the order of the text."""
         return [item for item in self.items if isinstance(item, Variable)]
 
     def kernel(self, name: str) -> Kernel:

@@ -158,6 +158,7 @@ class Op:
 
     @cached_property
     def pieces(self) -> tuple[_Piece, ...]:
+        """The parts of the mnemonic behind its base."""
         mnemonic = self.pattern.partition(" ")[0]
         return _parse_mnemonic(mnemonic[len(self.base) :], _words(self.types) if self.types else None)
 
@@ -168,6 +169,7 @@ class Op:
 
     @cached_property
     def operands(self) -> tuple[OperandSpec, ...]:
+        """The operands, in the order of the text."""
         return _parse_operands(self.pattern.partition(" ")[2])
 
     @cached_property

@@ -46,10 +46,12 @@ class ScalarType:
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is a signed or unsigned integer."""
         return self.kind in "us"
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a floating-point type."""
         return self.kind == "f"
 
     def __str__(self) -> str:

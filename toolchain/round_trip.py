@@ -62,6 +62,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[FileResult, ...]:
+        """The files that did not survive the round trip."""
         return tuple(file for file in self.files if file.is_failure)
 
     def rows(self) -> Iterator[tuple[str, int, int, int, int, int]]:

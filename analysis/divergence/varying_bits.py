@@ -35,15 +35,18 @@ def _mask(width: int) -> int:
 
 
 def constant(value: int, width: int) -> Bits:
+    """The bits of a known ``value`` of ``width`` bits."""
     mask = _mask(width)
     return Bits(0, ~value & mask, value & mask)
 
 
 def uniform() -> Bits:
+    """Bits that do not vary between lanes, and of which none is known."""
     return Bits(0)
 
 
 def unknown(width: int) -> Bits:
+    """Bits of which all may vary between lanes."""
     return Bits(_mask(width))
 
 

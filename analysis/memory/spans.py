@@ -40,6 +40,7 @@ class Span:
 
     @property
     def is_constant(self) -> bool:
+        """Whether the interval is one integer that does not depend on the launch."""
         return self.is_exact and isinstance(self.low, Number)
 
     def is_within(self, low: int, high: int) -> bool:

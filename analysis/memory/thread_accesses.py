@@ -52,6 +52,7 @@ class Access:
 
     @property
     def writes(self) -> bool:
+        """Whether it writes memory; an atomic reads and writes."""
         return self.effect != "read"
 
 
@@ -233,9 +234,11 @@ class Guards:
         return self._edge(source, target)
 
     def at(self, block: int) -> tuple[Comparison, ...]:
+        """The comparisons that hold in each thread that executes ``block``."""
         return self._known[block]
 
     def of_predicate(self, instr: Instr) -> tuple[Comparison, ...]:
+        """The comparisons that the guard of ``instr`` states for the threads that execute it."""
         guard = instr.guard
         if guard is None or not isinstance(guard.reg, Reg):
             return ()

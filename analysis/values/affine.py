@@ -29,6 +29,7 @@ class Affine(NamedTuple):
 
     @property
     def is_constant(self) -> bool:
+        """Whether the form has no atoms."""
         return not self.terms
 
     @property
@@ -45,10 +46,12 @@ class Affine(NamedTuple):
 
 
 def constant(width: int, value: int) -> Affine:
+    """``value`` modulo 2^width."""
     return Affine(width, value & ((1 << width) - 1))
 
 
 def atom(width: int, number: int) -> Affine:
+    """The value number ``number``, once."""
     return Affine(width, 0, ((number, 1),))
 
 

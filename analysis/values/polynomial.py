@@ -65,6 +65,7 @@ class Poly:
 
     @property
     def is_constant(self) -> bool:
+        """Whether no atom has a coefficient."""
         return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
 
     @property

@@ -49,6 +49,7 @@ class Ssa:
         self._definitions: dict[tuple[Instr, Reg], int] = {}
 
     def new_value(self, reg: Reg, block: int, instr: Instr | None) -> int:
+        """Make a value of ``reg`` in ``block``, written by ``instr``, or by no instruction. Returns its number."""
         self.instr.append(instr)
         self.reg.append(reg)
         self.block.append(block)

@@ -148,6 +148,7 @@ class Values:
         return self.lookup(("symbol", symbol.name, id(symbol.declaration)))
 
     def of_literal(self, text: str, scalar: ScalarType | None) -> int:
+        """The class of a literal that is an operand of type ``scalar``."""
         key = (text, scalar.name if scalar is not None else "")
         number = self._literals.get(key)
         if number is None:

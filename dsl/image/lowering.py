@@ -308,6 +308,7 @@ def region(
 def pixel_function(
     name: str, params: Sequence[Param], pixel: t.Scalar | t.Struct, body: Sequence[str], names: Mapping[str, object]
 ) -> PixelFunction:
+    """A device function of the pixel at ``(x, y)``: its ``body`` may use ``params`` and ``names``."""
     signature = ", ".join(["x: i32", "y: i32", *(f"{param.name}: {param.type}" for param in params)])
     lines = [f"def {name}({signature}) -> {pixel}:", *(f"    {line}" for line in body)]
     made: GeneratedFunction = device_from_text(

@@ -222,6 +222,7 @@ class Part:
 
 
 def parts_of(node: Node[Any], options: Options, rows: int = 1) -> tuple[list[Part], list[Part]]:
+    """The parts of both axes of the grid of a partitioned kernel, columns first. ``rows``: pixels of a thread."""
     x, y = axes_of(node, options, rows)
     return _parts_of_axis(x), _parts_of_axis(y)
 

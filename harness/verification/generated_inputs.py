@@ -183,6 +183,7 @@ class Input:
 
     @property
     def threads(self) -> int:
+        """The threads of the launch."""
         return math.prod(self.grid) * math.prod(self.block)
 
 

@@ -112,10 +112,16 @@ def imported(module: str, path: Path) -> tuple[tuple[str, bool, bool], ...]:
     return tuple(_imported(module, path))
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a file of the package."""
+    return ast.parse(path.read_text(), str(path))
+
+
 def _imported(module: str, path: Path) -> Iterator[tuple[str, bool, bool]]:
     known = {name for name, _ in modules()}
     package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
-    tree = ast.parse(path.read_text(), str(path))
+    tree = tree_of(path)
     at_load = {id(node) for statement in tree.body for node in walk_at_load(statement)}
     typing = {id(node) for part in ast.walk(tree) if is_for_typing(part) for node in ast.walk(part)}
     for node in ast.walk(tree):
@@ -283,29 +289,60 @@ def test_names_and_lengths() -> None:
         assert length <= LONGEST, f"{path} is longer than {LONGEST} lines"
 
 
-def functions(path: Path) -> list[tuple[str, int]]:
-    """The name and the number of lines of each function of a file, without the functions and classes in it."""
+def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """The name and the number of lines of each function, without the functions and classes in it."""
 
     def lines(node: ast.AST) -> int:
         return getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0) + 1
 
+    def statements(node: ast.AST) -> Iterator[ast.AST]:
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from getattr(node, name, ())
+
     def nested(node: ast.AST) -> int:
         inner = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-        return sum(lines(each) if isinstance(each, inner) else nested(each) for each in ast.iter_child_nodes(node))
+        return sum(lines(each) if isinstance(each, inner) else nested(each) for each in statements(node))
 
-    found = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
-    return [(node.name, lines(node) - nested(node)) for node in found]
+    waiting = list(statements(tree))
+    while waiting:
+        node = waiting.pop()
+        waiting += statements(node)
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, lines(node) - nested(node)
 
 
 def test_functions_are_short() -> None:
-    own = [(path, *each) for module, path in modules() if not module.startswith("suites.") for each in functions(path)]
+    paths = [path for module, path in modules() if not module.startswith("suites.")]
+    own = [(path, *each) for path in paths for each in functions(tree_of(path))]
     assert len(own) > 4000
     assert [each for each in own if each[2] > LONGEST_FUNCTION] == []
 
 
-def test_the_lines_of_a_function_are_its_own(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("def outer():\n    def inner():\n        pass\n\n    if 1:\n        return inner\n")
-    assert functions(tmp_path / "a.py") == [("outer", 4), ("inner", 2)]
+def test_the_lines_of_a_function_are_its_own() -> None:
+    text = "def outer():\n    def inner():\n        pass\n\n    if 1:\n        return inner\n"
+    assert sorted(functions(ast.parse(text))) == [("inner", 2), ("outer", 4)]
+
+
+def public_definitions(path: Path) -> list[ast.FunctionDef | ast.ClassDef]:
+    """The functions and classes of a file that its ``__all__`` names."""
+    body, names = tree_of(path).body, set[object]()
+    for node in body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names = {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+    return [node for node in body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names]
+
+
+def test_public_functions_and_classes_have_docstrings() -> None:
+    paths = [path for module, path in modules() if not module.startswith("suites.")]
+    public = [(path, node) for path in paths for node in public_definitions(path)]
+    assert len(public) > 1000
+    overloads = ("overload", "typing.overload")
+    undescribed = [
+        f"{path}: {node.name}"
+        for path, node in public
+        if not ast.get_docstring(node) and not any(ast.unparse(each) in overloads for each in node.decorator_list)
+    ]
+    assert undescribed == []
 
 
 @pytest.mark.parametrize("module", [name for name, path in modules() if "    >>> " in path.read_text()])

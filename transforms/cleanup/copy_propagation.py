@@ -50,6 +50,7 @@ class CopyPropagation:
         return self.available_copies(kernel, facts, copies, ssa, remarks) or changed
 
     def single_definitions(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
+        """Replace reads of copies whose registers have one definition each; whether anything changed."""
         renamed: dict[Reg, Reg] = {}
         for instr in copies:
             target, source = instr.operands
@@ -69,6 +70,7 @@ class CopyPropagation:
         return True
 
     def available_copies(self, kernel: Kernel, facts: Facts, copies: list[Instr], ssa: Ssa, remarks: Remarks) -> bool:
+        """Replace reads of the other ``copies`` where they are available on all paths; whether anything changed."""
         copies = [instr for instr in copies if _needs_dataflow(instr, ssa)]
         if not copies:
             return False

@@ -83,10 +83,12 @@ class ExpressionClass:
 
     @property
     def instr(self) -> Instr:
+        """One of the evaluations, for what all of them have in common."""
         return self.occurrences[0].instr
 
     @property
     def cost(self) -> int:
+        """The cost of an evaluation, by the opcode table."""
         return self.instr.form.op.cost
 
     @property
@@ -375,6 +377,7 @@ class Transfer:
         return changed
 
     def phi_kill(self, block: int) -> int:
+        """The classes whose value changes at a φ of ``block``, as bits."""
         killed = 0
         for name in self.naming.phi_names(block):
             killed |= self.by_name.get(name, 0)

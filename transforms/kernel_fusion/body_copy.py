@@ -45,6 +45,7 @@ class Files:
     names: list[str] = field(default_factory=list[str])
 
     def number(self, name: str) -> int:
+        """The number of a source file in the fused module, from 1 on."""
         if name not in self.names:
             self.names.append(name)
         return self.names.index(name) + 1

@@ -87,10 +87,12 @@ class FusedKernel:
 
     @property
     def kernel(self) -> Kernel:
+        """The fused kernel in its module."""
         return self.module.kernel(self.name)
 
     @property
     def grid(self) -> Extents:
+        """The extents of its grid."""
         return self.site.grid
 
     @property

@@ -43,27 +43,44 @@ class FusedCode(Protocol):
     of the fused kernel."""
 
     @property
-    def module(self) -> Module: ...
+    def module(self) -> Module:
+        """The module with the fused kernel."""
+        ...
+
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name of the fused kernel."""
+        ...
+
     @property
-    def parameters(self) -> Collection[tuple[int, str]]: ...
+    def parameters(self) -> Collection[tuple[int, str]]:
+        """Where the argument of each parameter comes from."""
+        ...
+
     @property
-    def site(self) -> LaunchSite: ...
+    def site(self) -> LaunchSite:
+        """The launch of the fused kernel."""
+        ...
+
     @property
-    def remarks(self) -> Collection[str]: ...
+    def remarks(self) -> Collection[str]:
+        """What was done between the bodies, for remarks."""
+        ...
 
 
 class Fuser(Protocol):
     """Decides whether two launches may be fused, and builds the fused kernel."""
 
-    def decide(
-        self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool
-    ) -> Fusibility: ...
+    def decide(self, first: LaunchSite, second: LaunchSite, *, assume_independent: bool, may_check: bool) -> Fusibility:
+        """Whether the launches may be fused, and what is needed between their bodies. ``assume_independent``: the user
+        promises that they touch no common bytes; ``may_check``: a check at run time is possible."""
+        ...
 
     def build(
         self, first: LaunchSite, second: LaunchSite, fusibility: Fusibility, *, name: str, dead_buffers: frozenset[str]
-    ) -> FusedCode: ...
+    ) -> FusedCode:
+        """The fused kernel, called ``name``. ``dead_buffers`` are allocations that nobody reads after it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,7 @@ class Estimate:
 
     @property
     def is_worth_it(self) -> bool:
+        """Whether the fusion saves more than it costs."""
         return self.saved > self.lost
 
 
@@ -106,6 +124,7 @@ class FusedPair:
 
     @property
     def kernel(self) -> AnyKernel:
+        """The fused kernel."""
         return self.code.kernel
 
     def launch(self, first: Launch, second: Launch, text: str) -> Launch:

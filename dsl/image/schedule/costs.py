@@ -90,6 +90,7 @@ class TimeModel:
 
     @property
     def name(self) -> str:
+        """The name of the cost function, for messages and tables."""
         return "time"
 
     @property

@@ -27,6 +27,7 @@ class Counts:
     far: float = 0
 
     def times(self, factor: float) -> Counts:
+        """What ``factor`` such threads do."""
         counts = self.alu, self.sfu, self.loads, self.reads, self.checks, self.far
         return Counts(*(each * factor for each in counts))
 

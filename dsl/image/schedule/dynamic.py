@@ -103,6 +103,7 @@ class Chooser:
         return len(self._best)
 
     def is_known(self, block: Block) -> bool:
+        """Whether the shapes of the group of these operators have been compared."""
         return block in self._best
 
     def known(self, block: Block) -> tuple[Group, float] | None:

@@ -71,6 +71,7 @@ class Members:
 
     @cached_property
     def reaches(self) -> dict[Image[Any], Reach]:
+        """By image: how far around a tile it is needed, as `Group.reaches` says."""
         return self.group.reaches(self.options)
 
     @cached_property
@@ -245,6 +246,7 @@ class Members:
         )
 
     def shared_bytes(self, group: Group) -> int:
+        """The bytes of shared memory that the tiles of a block take."""
         key = shape_of(group)
         if key not in self._shared:
             pitches = self.pitches(group)

@@ -31,9 +31,13 @@ _BATCH = 8
 class Measure(Protocol):
     """Times plans, such as `timing.Timer`."""
 
-    def compile(self, plans: Sequence[Plan]) -> None: ...
+    def compile(self, plans: Sequence[Plan]) -> None:
+        """Compile the kernels of plans in advance, so that `microseconds` does not."""
+        ...
 
-    def microseconds(self, plan: Plan) -> float: ...
+    def microseconds(self, plan: Plan) -> float:
+        """The time of one run of a plan."""
+        ...
 
 
 @dataclass(frozen=True)

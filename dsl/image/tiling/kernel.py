@@ -205,6 +205,7 @@ class GroupKernel:
         return param.name
 
     def call(self, function: PixelFunction, x: str, y: str) -> str:
+        """A call of a pixel function at ``(x, y)``, whose parameters become parameters of the kernel."""
         self.functions[function.function.name] = function
         for param in function.params:
             if param not in self.variables:

@@ -57,9 +57,11 @@ class Windows:
     whole: Reach
 
     def around(self, inner: Reach, whole: Reach) -> Windows:
+        """The windows around each place of these."""
         return Windows(self.inner.around(inner), self.whole.around(whole))
 
     def with_(self, other: Windows) -> Windows:
+        """The smallest windows that contain both."""
         return Windows(self.inner.with_(other.inner), self.whole.with_(other.whole))
 
 
