@@ -28,7 +28,8 @@ class VersionStatistics:
 
 
 class Statistics:
-    """The counts of the launches of a kernel; ``str`` is a report."""
+    """The counts of the launches of a kernel; ``str`` is a report. A launch that fails counts, too. So a launch that is
+    made again because its thread had no context counts twice."""
 
     def __init__(self, kernel: KernelContract) -> None:
         self._kernel = kernel
