@@ -10,7 +10,8 @@ __all__ = ["compiler"]
 
 
 def compiler(flags: Sequence[str] = (), arch: str = "") -> Nvcc:
-    """The nvcc of this machine. Raises `toolchain.tools.ToolMissing`, whose message says how to install it."""
+    """The nvcc of this machine with these flags, for the target ``arch`` (by default `arch.DEFAULT_TARGET`). Raises
+    `toolchain.tools.ToolMissing`, whose message says how to install it."""
     from ...arch import DEFAULT_TARGET
     from ...toolchain.tools import compile_cuda, find_tool
 

@@ -73,8 +73,7 @@ def default_backend() -> Backend:
 class Compiled:
     """A lowered pipeline for images of fixed sizes, with its compiler. Kernels are compiled when they are needed.
 
-    ``execution``: ``stream`` makes the launches one after the other; ``graph`` and ``auto`` run a plan
-    (`streams.planning`).
+    ``execution``: ``stream`` makes the launches one after the other; the others run a plan (`streams.planning`).
     """
 
     def __init__(self, lowered: Lowered, nvcc: Nvcc, execution: str = "stream") -> None:
@@ -405,9 +404,10 @@ class Pipeline(Generic[P, R]):
 
         ``lowering`` is one of `lowerings.LOWERINGS`. ``schedule`` says instead which groups, tiles and blocks
         kernels have: a `groups.Plan`, its JSON, or a name such as ``auto`` (`schedule.auto`). ``flags`` are flags of
-        nvcc. ``contract``: products of floats are contracted with sums within an expression. ``execution``:
-        ``stream`` makes the launches one after the other; ``graph`` makes a CUDA graph of them; with ``auto`` a
-        model chooses. The results are kept. ``shape`` is in pixels, ``block`` is (width, height) in threads.
+        nvcc, ``arch`` its target, by default `arch.DEFAULT_TARGET`; ``nvcc`` is used instead of both. ``loops`` and
+        ``contract`` are those of `Options`. ``execution``: ``stream`` makes the launches one after the other;
+        ``graph`` makes a CUDA graph of them, and ``pipelined`` one in the order of kernel pipelining; with ``auto``
+        a model chooses. The results are kept. ``shape`` is in pixels, ``block`` is (width, height) in threads.
         Raises `DslError`.
         """
         sizes, chosen = self._sizes(shape), _nvcc(flags, arch, nvcc)
