@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...errors import DslError
 from ..fusion.partition import Block, Partition, Problem, improved
@@ -28,7 +28,7 @@ from .known import KnownMembers
 from .shapes import FEW, SHAPES, Shape, shapes
 from .work import Members, Work, work_of
 
-__all__ = ["Chooser", "Works", "dynamic_plan"]
+__all__ = ["Chooser", "Costed", "Works", "dynamic_plan"]
 
 #: By numbers of operators: the groups of these operators that are compared, and what their kernels do.
 Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
@@ -45,6 +45,17 @@ MOST_COMPARED = 700
 MOST_REGROUPED = 250
 
 
+class Costed(NamedTuple):
+    """A group, and what its kernel costs."""
+
+    group: Group
+    cost: float
+
+
+def _by_cost(each: Costed) -> float:
+    return each.cost
+
+
 @dataclass
 class Chooser:
     """Chooses the cheapest schedule of a group. ``works`` keeps what the groups of `shapes` do, and ``members`` the
@@ -56,30 +67,32 @@ class Chooser:
     works: Works = field(default_factory=dict[Block, "list[tuple[Group, Work]]"])
     members: KnownMembers | None = field(default=None, repr=False)
     #: By numbers of operators: the best group and its cost. None if there is no legal group.
-    _best: dict[Block, tuple[Group, float] | None] = field(
-        default_factory=dict[Block, "tuple[Group, float] | None"], repr=False
-    )
+    _best: dict[Block, Costed | None] = field(default_factory=dict[Block, "Costed | None"], repr=False)
 
     def __post_init__(self) -> None:
         self._known = self.members or KnownMembers(self.graph, self.options)
 
-    def best(self, block: Block) -> tuple[Group, float] | None:
-        """The cheapest group of these operators, and its cost. None if no kernel can compute them."""
-        if block not in self._best and len(block) > MOST_OF_GROUP:
-            groups = ((group, self.cost(work_of(members, group))) for members, group in self._of_lanes(block, FEW))
-            self._best[block] = min(groups, key=lambda each: each[1], default=None)
-        elif block not in self._best:
-            if block not in self.works:
-                members = self._members(block)
-                tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
-                self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
-            found: tuple[Group, float] | None = None
-            for group, work in self.works[block]:
-                cost = self.cost(work)
-                if found is None or cost < found[1]:
-                    found = group, cost
-            self._best[block] = self._climbed(found) if found is not None else None
+    def best(self, block: Block) -> Costed | None:
+        """The cheapest group of these operators. None if no kernel can compute them."""
+        if block not in self._best:
+            self._best[block] = self._compared(block) if len(block) <= MOST_OF_GROUP else self._in_lanes(block)
         return self._best[block]
+
+    def _compared(self, block: Block) -> Costed | None:
+        """The cheapest group of these operators in all shapes that are tried."""
+        if block not in self.works:
+            members = self._members(block)
+            tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
+            self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
+        cheapest = min(
+            (Costed(group, self.cost(work)) for group, work in self.works[block]), key=_by_cost, default=None
+        )
+        return self._climbed(cheapest) if cheapest is not None else None
+
+    def _in_lanes(self, block: Block) -> Costed | None:
+        """The cheapest group of many operators, which are in tiles of lanes."""
+        groups = (Costed(group, self.cost(work_of(members, group))) for members, group in self._of_lanes(block, FEW))
+        return min(groups, key=_by_cost, default=None)
 
     def _members(self, block: Block) -> Members:
         return self._known.of(tuple(self.graph.nodes[at] for at in sorted(block)))
@@ -106,31 +119,32 @@ class Chooser:
         """Whether the shapes of the group of these operators have been compared."""
         return block in self._best
 
-    def known(self, block: Block) -> tuple[Group, float] | None:
+    def known(self, block: Block) -> Costed | None:
         """The same as `best`, for many operators and where it is known already."""
         return self.best(block) if len(block) > MOST_OF_GROUP else self._best.get(block)
 
-    def _climbed(self, found: tuple[Group, float]) -> tuple[Group, float]:
+    def _climbed(self, start: Costed) -> Costed:
         """The group after changes of single operators between tiles and places where they are read, while that
         helps."""
-        members = self._known.of(found[0].nodes)
-        worth = members.read_by_windows | members.repeated if found[0].kind == "block" else frozenset[Node[Any]]()
+        members = self._known.of(start.group.nodes)
+        worth = members.read_by_windows | members.repeated if start.group.kind == "block" else frozenset[Node[Any]]()
         candidates = [node for node in members.nodes if node in worth]
+        cheapest = start
         while True:
-            changed = [replace(found[0], tiled=found[0].tiled ^ {node}) for node in candidates]
-            costs = [(group, self.cost(work_of(members, group))) for group in changed if members.is_legal(group)]
-            best = min(costs, key=lambda each: each[1], default=found)
-            if best[1] >= found[1]:
-                return found
-            found = best
+            changed = [replace(cheapest.group, tiled=cheapest.group.tiled ^ {node}) for node in candidates]
+            legal = [Costed(group, self.cost(work_of(members, group))) for group in changed if members.is_legal(group)]
+            best = min(legal, key=_by_cost, default=cheapest)
+            if best.cost >= cheapest.cost:
+                return cheapest
+            cheapest = best
 
-    def single(self, at: int) -> tuple[Group, float]:
-        """The cheapest group of one operator."""
-        found = self.best(frozenset([at]))
-        if found is None:
+    def single(self, at: int) -> Costed:
+        """The cheapest group of one operator. Raises `DslError`."""
+        best = self.best(frozenset([at]))
+        if best is None:
             name = self.graph.nodes[at].name
             raise DslError(f"no kernel can compute {name} alone", self.graph.nodes[at].place)
-        return found
+        return best
 
     def plan(self, partition: Partition) -> tuple[Plan, float]:
         """The plan of a partition, and its cost."""
@@ -139,16 +153,16 @@ class Chooser:
         total = 0.0
         for nodes in groups_of(self.graph, [[self.graph.nodes[at] for at in block] for block in partition]):
             block = frozenset(number[node] for node in nodes)
-            found = self.best(block)
-            assert found is not None
+            best = self.best(block)
+            assert best is not None
             if len(self.graph.nodes) > MOST_EXACT:
                 members = self._known.of(nodes)
                 is_small = len(nodes) <= MOST_OF_GROUP
                 tried = shapes(members) if is_small else (each for _, each in self._of_lanes(block, SHAPES))
-                costs = ((group, self.cost(work_of(members, group))) for group in tried)
-                found = min((found, *costs), key=lambda each: each[1])
-            groups.append(found[0])
-            total += found[1]
+                others = (Costed(group, self.cost(work_of(members, group))) for group in tried)
+                best = min((best, *others), key=_by_cost)
+            groups.append(best.group)
+            total += best.cost
         return Plan(self.graph, tuple(groups)), total
 
 
@@ -185,9 +199,9 @@ def regrouped(chooser: Chooser, partition: Partition) -> Partition:
 
 
 def _cost(chooser: Chooser, block: Block) -> float:
-    found = chooser.best(block)
-    assert found is not None
-    return found[1]
+    best = chooser.best(block)
+    assert best is not None
+    return best.cost
 
 
 def _in_order(chooser: Chooser) -> Partition:
@@ -197,11 +211,11 @@ def _in_order(chooser: Chooser) -> Partition:
     #: By number of operators: the least cost of the first ones, and the first operator of the last block.
     least: list[tuple[float, int]] = [(0.0, 0)]
     for end in range(1, size + 1):
-        costs = [(least[end - 1][0] + chooser.single(end - 1)[1], end - 1)]
+        costs = [(least[end - 1][0] + chooser.single(end - 1).cost, end - 1)]
         for start in range(end - 1):
-            found = chooser.known(frozenset(range(start, end)))
-            if found is not None:
-                costs.append((least[start][0] + found[1], start))
+            best = chooser.known(frozenset(range(start, end)))
+            if best is not None:
+                costs.append((least[start][0] + best.cost, start))
         least.append(min(costs))
     blocks: list[Block] = []
     end = size
@@ -248,12 +262,12 @@ class _Exact:
                 most = self.most or (MOST_COMPARED if self.size > MOST_EXACT else inf)
                 if self.chooser.compared > most:
                     raise _TooManySets
-                found = self.chooser.best(group)
-                if found is None:
+                best = self.chooser.best(group)
+                if best is None:
                     continue
                 cost, rest = self._rest(done | group)
-                if least is None or found[1] + cost < least[0]:
-                    least = found[1] + cost, (group, *rest)
+                if least is None or best.cost + cost < least[0]:
+                    least = best.cost + cost, (group, *rest)
             assert least is not None, "single operators are groups"
             self._least[done] = least
         return self._least[done]
@@ -273,18 +287,19 @@ class _Exact:
             if group and (self.most or self._is_connected(group)):
                 yield group
             if len(group) < MOST_OF_GROUP:
-                known = done | group
-                pending += [group | {at} for at in range(self.size) if at not in known and self.reads[at] <= known]
+                computed = done | group
+                next_ones = (at for at in range(self.size) if at not in computed and self.reads[at] <= computed)
+                pending += [group | {at} for at in next_ones]
 
     def _is_connected(self, group: Block) -> bool:
         """Whether the operators of a group are connected by edges, or by images that two of them read."""
         first, *_ = group
-        found, pending = {first}, [first]
+        reached, pending = {first}, [first]
         while pending:
-            more = (self.beside[pending.pop()] & group) - found
-            found |= more
+            more = (self.beside[pending.pop()] & group) - reached
+            reached |= more
             pending += more
-        return len(found) == len(group)
+        return len(reached) == len(group)
 
 
 def _problem(chooser: Chooser, more: int = MOST_COMPARED) -> Problem:
@@ -298,7 +313,7 @@ def _problem(chooser: Chooser, more: int = MOST_COMPARED) -> Problem:
         whole = chooser.best(block) if len(block) <= MOST_OF_GROUP and is_compared else None
         if whole is None:
             return None
-        saved = sum(chooser.single(at)[1] for at in block) - whole[1]
+        saved = sum(chooser.single(at).cost for at in block) - whole.cost
         return saved if saved > 0 else None
 
     edges = sorted(
