@@ -12,7 +12,7 @@ from ptxmotion.harness.correctness import Checker
 from ptxmotion.harness.workload import Arm, KernelWork
 from ptxmotion.programs.variants import Variant, VariantError, Variants, parse_variant
 
-#: out[i] += in[0] in a loop that reads in[0] in each turn. If in = out, the value changes in the loop.
+#: out[i] += in[0] in a loop that reads in[0] in each iteration. If in = out, the value changes in the loop.
 PTX = """\
 .version 8.8
 .target sm_90

@@ -15,18 +15,31 @@ Source: Jangda, Guha: Model-Based Warp Overlapped Tiling, §6 (algorithm 2, tabl
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ....arch import REGISTERS, architecture
 from ...errors import DslError
 from ..fusion.cost import seconds_of
 from ..fusion.machine import FITTED, Machine, machine_here, multiprocessors_here, weights_path
+from ..groups import Group
 from .work import SECTOR, Work
 
-__all__ = ["LAUNCH", "PAPER", "Model", "TimeModel", "paper_model", "terms_of_paper", "time_model", "weights_path"]
+__all__ = [
+    "LAUNCH",
+    "PAPER",
+    "Costed",
+    "Model",
+    "TimeModel",
+    "cheapest",
+    "paper_model",
+    "terms_of_paper",
+    "time_model",
+    "weights_path",
+]
 
 #: Microseconds of a kernel of a CUDA graph that does nothing.
 LAUNCH = 0.9
@@ -38,6 +51,18 @@ Terms: TypeAlias = "Callable[[Work], tuple[float, ...]]"
 
 #: The terms of the paper, in its order.
 PAPER = ("transactions", "idle warps", "memory/compute", "unused shared", "unused registers", "overlap", "last wave")
+
+
+class Costed(NamedTuple):
+    """A group, and what its kernel costs, in the unit of the cost function."""
+
+    group: Group
+    cost: float
+
+
+def cheapest(groups: Iterable[Costed]) -> Costed | None:
+    """The first one of the groups with the least cost. None if there is none."""
+    return min(groups, key=attrgetter("cost"), default=None)
 
 
 def terms_of_paper(work: Work) -> tuple[float, ...]:

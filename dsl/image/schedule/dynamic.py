@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from ...errors import DslError
 from ..fusion.partition import Block, Partition, Problem, improved
@@ -24,11 +24,12 @@ from ..graph import Graph
 from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Image, Node
+from .costs import Costed, cheapest
 from .known import KnownMembers
 from .shapes import FEW, SHAPES, Shape, shapes
 from .work import Members, Work, work_of
 
-__all__ = ["Chooser", "Costed", "Works", "dynamic_plan"]
+__all__ = ["Chooser", "Works", "dynamic_plan"]
 
 #: By numbers of operators: the groups of these operators that are compared, and what their kernels do.
 Works: TypeAlias = "dict[Block, list[tuple[Group, Work]]]"
@@ -43,17 +44,6 @@ MOST_EXACT = 10
 MOST_COMPARED = 700
 #: The most groups that are compared after the search over connected groups.
 MOST_REGROUPED = 250
-
-
-class Costed(NamedTuple):
-    """A group, and what its kernel costs."""
-
-    group: Group
-    cost: float
-
-
-def _by_cost(each: Costed) -> float:
-    return each.cost
 
 
 @dataclass
@@ -84,15 +74,13 @@ class Chooser:
             members = self._members(block)
             tried = SHAPES if len(self.graph.nodes) <= MOST_EXACT else FEW
             self.works[block] = [(group, work_of(members, group)) for group in shapes(members, tried)]
-        cheapest = min(
-            (Costed(group, self.cost(work)) for group, work in self.works[block]), key=_by_cost, default=None
-        )
-        return self._climbed(cheapest) if cheapest is not None else None
+        best = cheapest(Costed(group, self.cost(work)) for group, work in self.works[block])
+        return self._climbed(best) if best is not None else None
 
     def _in_lanes(self, block: Block) -> Costed | None:
         """The cheapest group of many operators, which are in tiles of lanes."""
-        groups = (Costed(group, self.cost(work_of(members, group))) for members, group in self._of_lanes(block, FEW))
-        return min(groups, key=_by_cost, default=None)
+        groups = self._of_lanes(block, FEW)
+        return cheapest(Costed(group, self.cost(work_of(members, group))) for members, group in groups)
 
     def _members(self, block: Block) -> Members:
         return self._known.of(tuple(self.graph.nodes[at] for at in sorted(block)))
@@ -129,14 +117,14 @@ class Chooser:
         members = self._known.of(start.group.nodes)
         worth = members.read_by_windows | members.repeated if start.group.kind == "block" else frozenset[Node[Any]]()
         candidates = [node for node in members.nodes if node in worth]
-        cheapest = start
+        best = start
         while True:
-            changed = [replace(cheapest.group, tiled=cheapest.group.tiled ^ {node}) for node in candidates]
-            legal = [Costed(group, self.cost(work_of(members, group))) for group in changed if members.is_legal(group)]
-            best = min(legal, key=_by_cost, default=cheapest)
-            if best.cost >= cheapest.cost:
-                return cheapest
-            cheapest = best
+            changed = [replace(best.group, tiled=best.group.tiled ^ {node}) for node in candidates]
+            legal = (group for group in changed if members.is_legal(group))
+            other = cheapest(Costed(group, self.cost(work_of(members, group))) for group in legal)
+            if other is None or other.cost >= best.cost:
+                return best
+            best = other
 
     def single(self, at: int) -> Costed:
         """The cheapest group of one operator. Raises `DslError`."""
@@ -160,7 +148,7 @@ class Chooser:
                 is_small = len(nodes) <= MOST_OF_GROUP
                 tried = shapes(members) if is_small else (each for _, each in self._of_lanes(block, SHAPES))
                 others = (Costed(group, self.cost(work_of(members, group))) for group in tried)
-                best = min((best, *others), key=_by_cost)
+                best = cheapest((best, *others)) or best
             groups.append(best.group)
             total += best.cost
         return Plan(self.graph, tuple(groups)), total

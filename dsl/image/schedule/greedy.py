@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from ....arch import MAX_THREADS
@@ -31,6 +32,7 @@ from ..groups import Group, Plan, groups_of
 from ..lowered import Options
 from ..operators import Node
 from ..tiling.teams import WARP
+from .costs import Costed, cheapest
 from .known import KnownMembers
 from .work import SECTOR, Members
 
@@ -49,7 +51,7 @@ def greedy_plan(graph: Graph, options: Options, known: KnownMembers | None = Non
     search = _Search(known or KnownMembers(graph, options))
     parts: list[tuple[Node[Any], ...]] = [(node,) for node in graph.nodes]
     while True:
-        merges = [found for pair in search.pairs(parts) if (found := search.merged(parts, *pair)) is not None]
+        merges = [merge for pair in search.pairs(parts) if (merge := search.merged(parts, *pair)) is not None]
         if not merges:
             break
         _, parts = max(merges, key=lambda each: each[0])
@@ -59,28 +61,24 @@ def greedy_plan(graph: Graph, options: Options, known: KnownMembers | None = Non
 class _Search:
     def __init__(self, known: KnownMembers) -> None:
         self.graph, self.options, self.known = known.graph, known.options, known
-        #: By operators: the best group and its cost. None if none is valid.
-        self._best: dict[tuple[Node[Any], ...], tuple[Group, float] | None] = {}
+        #: By operators: the best group. None if none is valid.
+        self._best: dict[tuple[Node[Any], ...], Costed | None] = {}
 
-    def best(self, nodes: tuple[Node[Any], ...]) -> tuple[Group, float] | None:
+    def best(self, nodes: tuple[Node[Any], ...]) -> Costed | None:
         """The valid group of these operators with the least cost, over tiles that are powers of two."""
         if nodes not in self._best:
             self._best[nodes] = self._least(nodes, [2**power for power in range(12)])
         return self._best[nodes]
 
-    def _least(self, nodes: tuple[Node[Any], ...], sides: list[int]) -> tuple[Group, float] | None:
+    def _least(self, nodes: tuple[Node[Any], ...], sides: list[int]) -> Costed | None:
+        """The same over blocks that are tiles with these sides."""
         members = self.known.of(nodes)
         if members.problem or nodes[0].operator.kind == "global":
             return None
-        found: tuple[Group, float] | None = None
         tiled = self._tiled(members)
-        for block in _blocks(members.group, sides):
-            group = replace(members.group, tiled=tiled, block=block)
-            if members.is_legal(group):
-                cost = _cost(members, group)
-                if cost is not None and (found is None or cost < found[1]):
-                    found = group, cost
-        return found
+        groups = (replace(members.group, tiled=tiled, block=block) for block in _blocks(members.group, sides))
+        costs = ((group, _cost(members, group)) for group in groups if members.is_legal(group))
+        return cheapest(Costed(group, cost) for group, cost in costs if cost is not None)
 
     def _tiled(self, members: Members) -> frozenset[Node[Any]]:
         """The operators that get tiles: those that would be computed several times for a pixel, and are not cheap."""
@@ -102,11 +100,11 @@ class _Search:
         """The benefit of a merge, and the groups after it. None if there is none."""
         order = {node: at for at, node in enumerate(self.graph.nodes)}
         whole = tuple(sorted((*parts[first], *parts[second]), key=order.__getitem__))
-        costs = [self.best(nodes) for nodes in (parts[first], parts[second], whole)]
-        if costs[2] is None:
+        merged = self.best(whole)
+        if merged is None:
             return None
-        singles = [each[1] if each is not None else float("inf") for each in costs[:2]]
-        benefit = sum(singles) - costs[2][1]
+        singles = [self.best(parts[at]) for at in (first, second)]
+        benefit = sum(each.cost if each is not None else inf for each in singles) - merged.cost
         if benefit <= 0:
             return None
         rest = [nodes for at, nodes in enumerate(parts) if at not in (first, second)]
@@ -115,10 +113,8 @@ class _Search:
     def final(self, nodes: tuple[Node[Any], ...]) -> Group:
         """The group with the best tile whose sides are even, after nested fusion."""
         members = self.known.of(nodes)
-        found = self._least(nodes, list(range(2, 129, 2)))
-        if found is None:
-            found = self.best(nodes)
-        group = found[0] if found is not None else members.group
+        best = self._least(nodes, list(range(2, 129, 2))) or self.best(nodes)
+        group = best.group if best is not None else members.group
         for node in [node for node in nodes if node in group.tiled]:
             nested = replace(group, tiled=group.tiled - {node})
             if nested.copies(self.options)[node] <= 1 and members.is_legal(nested):
@@ -158,16 +154,16 @@ def _cost(members: Members, group: Group) -> float | None:
         reach = members.reaches[node]
         width, height = tile_x + reach.left + reach.right, tile_y + reach.up + reach.down
         threads = min(MAX_THREADS, -(-width * height // WARP) * WARP)
-        found = occupancy(90, threads, _REGISTERS, shared)
-        if found is None or found.share < _LEAST_OCCUPANCY:
+        resident = occupancy(90, threads, _REGISTERS, shared)
+        if resident is None or resident.share < _LEAST_OCCUPANCY:
             return None
         counts = members.counts((node,), group.tiled, (1, 1), fill=True)
         pixels = width * height
-        running = float(threads * found.blocks)
-        arithmetic += pixels * (counts.alu + 16 * counts.sfu) / (found.share * running)
+        running = float(threads * resident.blocks)
+        arithmetic += pixels * (counts.alu + 16 * counts.sfu) / (resident.share * running)
         memory += pixels * (counts.loads * _GLOBAL_LOAD / _consecutive(node, inside) + counts.reads * _TILE_LOAD)
         memory += pixels * (_GLOBAL_LOAD / _consecutive(node, inside) if node in group.stored else _TILE_LOAD)
-        least, active = min(least, found.share), min(active, running)
+        least, active = min(least, resident.share), min(active, running)
     count = multiprocessors_here()
     if blocks < count and int(first.width) * int(first.height) >= count * WARP * 32:
         return None
