@@ -92,7 +92,7 @@ def test_a_branch_to_the_next_block_may_be_divergent_and_parts_nobody() -> None:
 
 
 def test_each_value_at_a_join_knows_that_lanes_meet_there() -> None:
-    """Both %p1 and %r2 are joined at L. Visiting %p1 again finds that the lanes which diverge at its branch meet there."""
+    """%p1 and %r2 are joined at L. When %p1 is visited again, it turns out that lanes which diverged meet there."""
     found = Facts(
         kernel(
             """
