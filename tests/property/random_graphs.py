@@ -294,7 +294,8 @@ class _Graph:
         elif choice == 3:
             self.emit(f"{self.guard()}not.pred {one}, {two}")
         else:
-            self.emit(f"{self.guard()}setp.{relation}.{boolean}.{kind} _|{two}, {pair}, {self.predicate()}")
+            # ptxas 13.0 crashes if this one has a guard.
+            self.emit(f"setp.{relation}.{boolean}.{kind} _|{two}, {pair}, {self.predicate()}")
 
     # --- memory
 
