@@ -236,6 +236,7 @@ class Divergence:
         self._carry_from: dict[int, int] = {}
         self._carry_to: dict[int, list[int]] = {}
         self._carry_varies: set[int] = set()
+        self._known_joins: set[int] = set()  #: blocks that are divergent joins, and whose φs know it
         part = BranchSlice(ssa, self.cfg) if self._branches_only else None
         self._build(part)
         is_all = part is None or part.is_for_branches
@@ -403,7 +404,7 @@ class Divergence:
     def _visit_phi(self, node: int) -> None:
         (phi,) = self._writes[node]
         reads, block = self._reads[node], self._block[node]
-        if self._reconvergence.is_divergent_join(block) and self._has_a_choice(phi, block):
+        if self._is_divergent_join(block) and self._has_a_choice(phi, block):
             known_bits = self._bits.known(phi)
             self._raise(phi, self._bits.mask(phi) & ~(known_bits.zero | known_bits.one), _Cause(node, join=block))
             return
@@ -412,6 +413,17 @@ class Divergence:
             bits |= self._seen(value, block)
         if bits & ~self.varying[phi]:
             self._raise(phi, bits, self._first_varying(node, reads))
+
+    def _is_divergent_join(self, block: int) -> bool:
+        """Whether lanes may reach ``block`` together over different edges. The first time, queue all of its φs: one of
+        them may be visited for another reason than this join, and the others have to know."""
+        if not self._reconvergence.is_divergent_join(block):
+            return False
+        if block not in self._known_joins:
+            self._known_joins.add(block)
+            for node in self._phi_nodes.get(block, ()):
+                self._push(node)
+        return True
 
     def _has_a_choice(self, phi: int, block: int) -> bool:
         """Whether different edges have different values. At a loop header, an edge into the loop and a back edge do not
@@ -550,10 +562,8 @@ class Divergence:
                 tangled = self._reconvergence.test_entries(index)
                 is_changed = is_changed or bool(tangled)
                 self._queue_after_exits(tangled)
-            if block not in self._reconvergence.join_cause and self._reconvergence.is_divergent_join(block):
+            if block not in self._known_joins and self._is_divergent_join(block):
                 is_changed = True
-                for node in self._phi_nodes.get(block, ()):
-                    self._push(node)
             self._drain()
         return is_changed
 

@@ -30,7 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
 from gpu_driver import Gpu, GpuError, GpuProcess
-from ladder import Launch, run, transformed
+from ladder import Launch, launch_of, run, transformed
+from test_random_graphs import drawn as drawn_graph
 from test_transforms import FIXED, SHARE, chosen, drawn
 
 
@@ -78,13 +79,25 @@ def optimized(ptx: str, launch: Launch, seed: int, expected: list[np.ndarray[Any
 @pytest.mark.fuzz
 def test_the_gpu_sees_no_difference(seeds: list[int]) -> None:
     for seed in seeds:
-        ptx, launch = drawn(seed, for_gpu=True)
-        expected = run(ptx, launch, seed).arrays
-        assert differences(expected, on_gpu(ptx, launch, seed)) == [], (seed, "emulator")
-        texts = {"": ptx}
-        for passes in chosen(random.Random(f"passes:{seed}")):
-            texts[passes] = print_module(transformed(ptx, passes))
-            assert differences(expected, on_gpu(texts[passes], launch, seed)) == [], (seed, passes)
-        for passes, text in texts.items():
-            for line in optimized(text, launch, seed, expected):
-                warnings.warn(f"seed {seed}, passes '{passes}': ptxas -O3: {line}", stacklevel=1)
+        compare_on_gpu(*drawn(seed, for_gpu=True), seed)
+
+
+@pytest.mark.gpu
+@pytest.mark.fuzz
+def test_the_gpu_sees_no_difference_in_graphs(seeds: list[int]) -> None:
+    for seed in seeds:
+        program = drawn_graph(seed, for_gpu=True)
+        compare_on_gpu(program.ptx, launch_of(program), seed)
+
+
+def compare_on_gpu(ptx: str, launch: Launch, seed: int) -> None:
+    """Check that the GPU computes what the emulator computes, before and after the passes."""
+    expected = run(ptx, launch, seed).arrays
+    assert differences(expected, on_gpu(ptx, launch, seed)) == [], (seed, "emulator")
+    texts = {"": ptx}
+    for passes in chosen(random.Random(f"passes:{seed}")):
+        texts[passes] = print_module(transformed(ptx, passes))
+        assert differences(expected, on_gpu(texts[passes], launch, seed)) == [], (seed, passes)
+    for passes, text in texts.items():
+        for line in optimized(text, launch, seed, expected):
+            warnings.warn(f"seed {seed}, passes '{passes}': ptxas -O3: {line}", stacklevel=1)

@@ -17,13 +17,13 @@ from random_instructions import CLASSES, Template, approximate_templates, class_
 if TYPE_CHECKING:
     from ptxmotion.ptx import ScalarType
 
-__all__ = ["Writer"]
+__all__ = ["GUARDS_LOST", "Writer"]
 
 _PREFIX = {"pred": "%p", "b16": "%rs", "b32": "%r", "b64": "%rd", "f32": "%f", "f64": "%fd"}
 
 #: ptxas 13.0 compiles these to several machine instructions, of which the last ones have no guard, also at -O0. If the
 #: guard is false, they change the old value. `set` is only here with a result of type f32.
-_GUARDS_LOST = ("set.", "testp.")
+GUARDS_LOST = ("set.", "testp.")
 
 
 #: What a video instruction on words may write, and what one on halves or bytes may write.
@@ -56,7 +56,7 @@ class Writer:
     """Lines, and the registers whose values they may read.
 
     ``for_gpu``: the result is the same on every machine. No value is computed from an address, which differs between
-    machines and runs, instructions in `_GUARDS_LOST` have no guard, and there are no video instructions, which ptxas
+    machines and runs, instructions in `GUARDS_LOST` have no guard, and there are no video instructions, which ptxas
     compiles to code that does not always compute what the manual says.
     """
 
@@ -207,7 +207,7 @@ class Writer:
         assignable = self.known.assignable[template.result]
         if assignable and rng.random() < 0.35:
             result = rng.choice(assignable)
-            if rng.random() < 0.5 and not (self.for_gpu and template.mnemonic.startswith(_GUARDS_LOST)):
+            if rng.random() < 0.5 and not (self.for_gpu and template.mnemonic.startswith(GUARDS_LOST)):
                 guard = f"@{self.predicate()} "
             self.emit(f"{guard}{template.mnemonic} {', '.join([result + self.place_in(template), *sources])}")
             return

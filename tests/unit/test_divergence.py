@@ -91,6 +91,29 @@ def test_a_branch_to_the_next_block_may_be_divergent_and_parts_nobody() -> None:
     assert found.cdrnd == [True, True]
 
 
+def test_each_value_at_a_join_knows_that_lanes_meet_there() -> None:
+    """%p1 and %r2 are joined at L. When %p1 is visited again, it turns out that lanes which diverged meet there."""
+    found = Facts(
+        kernel(
+            """
+            mov.u32 %r1, %tid.x;
+            mov.u32 %r2, 9;
+            setp.ne.u32 %p1, %r1, 5;
+            L:
+            sub.u32 %r2, %r2, 1;
+            setp.eq.u32 %p2, %r2, 0;
+            @%p2 ret;
+            @!%p1 bra L;
+            setp.lt.u32 %p1, %r1, 20;
+            sub.u32 %r2, %r2, 1;
+            bra L;
+            """
+        )
+    ).divergence
+    assert found.divergent_branches == [1, 2]
+    assert found.explain(1).endswith("lanes that diverge at '@!%p1 bra L;' meet at L")
+
+
 def chain(count: int) -> str:
     """A sequence of diamonds. Each branches on a value that the one before made divergent."""
     lines = ["mov.u32 %r1, %tid.x;"]

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from itertools import combinations
 
 import pytest
+from growth import assert_near_linear
 from ptxmotion.transforms.code_motion.insertion_region import SINK, Arcs, smallest_minimum_region
 
 #: The arcs of points 0, 1, …
@@ -66,3 +67,18 @@ def test_implications_from_required_points_are_followed() -> None:
     region = smallest_minimum_region([0], problem.__getitem__)
     assert region is not None
     assert region.points == {0, 1, 2}
+
+
+def test_many_independent_parts_take_near_linear_time() -> None:
+    """Each required point has no capacity on the arcs of costs, and some over a point that it implies."""
+
+    def parts(count: int) -> Problem:
+        problem: Problem = []
+        for part in range(count):
+            problem += [(3 * part + 1, 1, [3 * part + 2]), (SINK, 0, []), (SINK, 1, [])]
+        return problem
+
+    def solve(problem: Problem) -> None:
+        assert smallest_minimum_region(range(0, len(problem), 3), problem.__getitem__) is not None
+
+    assert_near_linear(parts, solve, 300)

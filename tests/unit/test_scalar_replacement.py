@@ -370,3 +370,15 @@ def test_a_load_may_read_what_it_comes_to_in_a_later_turn(first: int, step: int,
     question = queries.accesses.question(before)
     assert question is not None
     assert (in_loop in queries.candidates.readers(question)) == is_read
+
+
+def test_a_condition_of_a_value_that_many_joins_change() -> None:
+    """Each φ of %r41 depends on the one above it, over more joins than Python can call functions."""
+    lines = ["mov.u32 %r41, 0;", "L:"]
+    for number in range(600):
+        lines += [f"setp.gt.s32 %p1, %r41, {number};", f"@%p1 bra A{number};", "add.s32 %r41, %r41, 1;"]
+        lines += ["ld.global.u32 %r1, [%rd1];"] * (number % 100 == 0)
+        lines.append(f"A{number}:")
+    lines += ["ld.global.u32 %r2, [%rd1];", "st.global.u32 [%rd1+4], %r2;", "setp.lt.s32 %p1, %r41, %r40;"]
+    module, _ = optimized(START + "\n".join([*lines, "@%p1 bra L;", "ret;"]), "srqp")
+    assert count(module, "ld.global.u32") >= 1

@@ -19,7 +19,8 @@ This is exact. It uses a maximum flow instead of the matching in Rüthing, Knoop
 
 The smallest R is the set of points that the source reaches in the residual graph. It is the same for every maximum
 flow. So the flow may start with any augmenting paths: here, from each required point upwards along the arcs of costs
-alone, while they have capacity. Usually this is already a maximum flow, and one search finds the region. Arcs are
+alone, while they have capacity. Usually this is already a maximum flow, and one search finds the region. Otherwise each
+search gives all paths of its tree that have capacity, since a kernel may have thousands of independent ones. Arcs are
 computed on demand, because the search does not visit most points outside of R.
 """
 
@@ -56,10 +57,11 @@ def smallest_minimum_region(
     flow = _Flow(required, arcs)
     flow.start()
     while below is None or flow.value < below:
-        path_or_region = flow.search()
-        if isinstance(path_or_region, Region):
-            return path_or_region
-        flow.augment(path_or_region)
+        paths_or_region = flow.search()
+        if isinstance(paths_or_region, Region):
+            return paths_or_region
+        for path in paths_or_region:
+            flow.augment(path)
     return None  # every cut, and so every region, costs at least the value of the flow
 
 
@@ -98,9 +100,11 @@ class _Flow:
                 failed |= passed
 
     def augment(self, path: _Path) -> None:
-        """Increase the flow along ``path`` by its residual capacity."""
+        """Increase the flow along ``path`` by its residual capacity, which may be 0."""
         sent = self._sent
         limit = min([self._room(tail, head) for tail, head in path])
+        if limit == 0:
+            return
         for tail, head in path:
             on, back = sent.setdefault(tail, {}), sent.setdefault(head, {})
             on[head] = on.get(head, 0) + limit
@@ -113,12 +117,15 @@ class _Flow:
         capacity = UNLIMITED if head in implied else weight if head == above else 0
         return capacity - self._sent.get(tail, _NOTHING).get(head, 0)
 
-    def search(self) -> Region | _Path:
-        """A shortest augmenting path from a required point to the sink; if there is none, the reached points."""
+    def search(self) -> Region | list[_Path]:
+        """Augmenting paths from required points to the sink, the shortest one first; if there are none, the reached
+        points. Later paths may have arcs in common with earlier ones, and no capacity when these are augmented."""
         arcs, sent = self._arcs, self._sent
         parent: dict[int, int | None] = dict.fromkeys(self._required)
         #: The arcs of costs without residual capacity: (tail, head, cost).
         full: list[tuple[int, int, int]] = []
+        #: Points with residual capacity to the sink.
+        last: list[int] = []
         queue = list(parent)
         for tail in queue:  # the loop appends to it
             above, weight, implied = arcs(tail)
@@ -130,15 +137,17 @@ class _Flow:
                 heads = [*implied, *(head for head, flow in flows.items() if flow < 0)]
             if room <= 0:
                 full.append((tail, above, weight))
+            elif above == SINK:
+                last.append(tail)
             elif above not in parent:
                 parent[above] = tail
-                if above == SINK:
-                    return _path_to(above, parent)
                 queue.append(above)
             for head in heads:
                 if head not in parent:
                     parent[head] = tail
                     queue.append(head)
+        if last:
+            return [[*_path_to(tail, parent), (tail, SINK)] for tail in last]
         # No arc of the cut has residual capacity.
         earliest = {tail: weight for tail, above, weight in sorted(full) if above not in parent}
         return Region(set(parent), earliest)

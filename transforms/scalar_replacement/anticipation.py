@@ -199,31 +199,36 @@ class Anticipation:
         may_be = self._decided.get(block)
         if may_be is None:
             condition = self._condition(block)
-            may_be = condition is not None and all(self._may_be_constant(each, set()) for each in condition[1:3])
+            may_be = condition is not None and all(self._may_be_constant(each) for each in condition[1:3])
             self._decided[block] = may_be
         return may_be
 
-    def _may_be_constant(self, number: int, seen: set[int]) -> bool:
+    def _may_be_constant(self, number: int) -> bool:
         """Whether the number may be a constant in terms of an edge."""
-        symbols = self.symbols
-        place = symbols.places.get(number)
-        if place is not None:
-            if place.position >= 0 or number in seen:
-                return False
-            seen.add(number)
-            phi = symbols.phis.get(place.block, {}).get(number)
-            arguments = symbols.ssa.phi_args.get(phi, ()) if phi is not None else ()
-            return any(self._may_be_constant(symbols.values.number[value], seen) for _, value in arguments)
-        leaves, key = symbols.leaves(number), symbols.key(number)
-        if leaves is None:
-            return False
-        if not leaves:
-            return key[0] == "affine" and not key[3]
-        if key[0] == "affine" and len(cast("tuple[object, ...]", key[3])) == 1:
-            ((atom, _),) = cast("tuple[tuple[int, int], ...]", key[3])
-            return self._may_be_constant(atom, seen)
-        # Several values may cancel out.
-        return any(symbols.places[leaf].position < 0 for leaf in leaves)
+        symbols, seen, work = self.symbols, set[int](), [number]
+        while work:
+            number = work.pop()
+            place = symbols.places.get(number)
+            if place is not None:
+                if place.position < 0 and number not in seen:
+                    seen.add(number)
+                    phi = symbols.phis.get(place.block, {}).get(number)
+                    arguments = symbols.ssa.phi_args.get(phi, ()) if phi is not None else ()
+                    work += [symbols.values.number[value] for _, value in arguments]
+                continue
+            leaves, key = symbols.leaves(number), symbols.key(number)
+            if leaves is None:
+                continue
+            if not leaves:
+                if key[0] == "affine" and not key[3]:
+                    return True
+            elif key[0] == "affine" and len(cast("tuple[object, ...]", key[3])) == 1:
+                ((atom, _),) = cast("tuple[tuple[int, int], ...]", key[3])
+                work.append(atom)
+            # Several values may cancel out.
+            elif any(symbols.places[leaf].position < 0 for leaf in leaves):
+                return True
+        return False
 
     def _walk(self, block: int, successor: int, question: Question, *, is_value: bool) -> bool:
         if self._certainly_fails(successor, question):
