@@ -207,7 +207,6 @@ def figures_as_json(kernel: Any) -> dict[str, Any]:
         "rows": kernel.rows,
         "size": kernel.size,
         "trips": round(kernel.trips, 2),
-        "reloads": round(kernel.reloads, 2),
     }
 
 

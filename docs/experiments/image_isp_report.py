@@ -123,7 +123,6 @@ def _kernel(word: str, each: Mapping[str, Any], across: int) -> KernelFigures:
         each["size"],
         each["trips"],
         across,
-        each["reloads"],
     )
 
 
@@ -296,7 +295,7 @@ def _pixels(size: str) -> int:
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
     *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "tests", "edge", "overlap", "few_warps"),
-    *("access", "narrow_access", "further_row", "other_slots", "reload"),
+    *("access", "narrow_access", "further_row", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")
 #: The weight of the logarithm by which a number changes, beside the errors of all kernels.

@@ -83,8 +83,7 @@ class KernelFigures:
     ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
     as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
     regions. ``trips`` is how often an instruction in a loop is executed on average. ``across`` are the threads of a
-    block along x. ``reloads`` are the loads of parameters by a warp at an edge, besides those that a warp of the body
-    has, too.
+    block along x.
     """
 
     lowering: str
@@ -98,7 +97,6 @@ class KernelFigures:
     size: int = 0
     trips: float = TRIPS
     across: int = WARP
-    reloads: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -122,7 +120,6 @@ class Estimate:
         """What a kernel does, for `partition_time`."""
         node, code, kinds = self.node, kernel.code, kernel.kinds
         more, most = self._more(kernel)
-        reloads, block_reloads = _reloads(kernel)
         naive, rows = self.kernels[0].code, kernel.rows
         if kernel is not self.kernels[0] and not any(each.name == "body" for each in kernel.regions):
             # The machine code is that of all regions, of which a warp executes one.
@@ -147,8 +144,6 @@ class Estimate:
             exposed=waits,
             edge_cycles=edge_waits + computing + most * max(0.0, at_edge_computing - computing),
             edge_exposed=edge_waits,
-            reloads=reloads,
-            block_reloads=block_reloads,
             code=size,
             edge_code=size + most * max(0.0, rows * naive_size - size),
             more=more,
@@ -222,18 +217,6 @@ class Estimate:
 def _resident(kernel: KernelFigures) -> int:
     """The blocks that a multiprocessor holds at a time."""
     return max(1, int(kernel.code.warps // kernel.warps))
-
-
-def _reloads(kernel: KernelFigures) -> tuple[float, float]:
-    """The loads of parameters by all warps at an edge, besides those that a warp of the body has, too; and those by the
-    warps of one block."""
-    body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
-    most = max((region.instructions for region in kernel.regions), default=0.0)
-    if not kernel.reloads or most <= body:
-        return 0.0, 0.0
-    shares = sum(each.blocks * max(0.0, each.instructions - body) / (most - body) for each in kernel.regions)
-    block = kernel.warps * kernel.reloads
-    return shares * block, block
 
 
 def _sectors(node: Node[Any]) -> float:
@@ -326,7 +309,6 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
     share = sum(kinds.values()) / max(figures.weight - rare, 1.0)
     cycles, waits = max(figures.cycles - RARE * rare, 0.0) * share, (figures.exposed or 0.0) * share
     figures = replace(figures, weight=sum(kinds.values()), cycles=cycles, exposed=waits)
-    reloads = 0.0 if lowering == "naive" else _reloaded(kinds, _kinds(code, trips), regions)
     return KernelFigures(
         lowering,
         regions,
@@ -339,16 +321,7 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
         code.instructions,
         trips,
         options.block[0],
-        reloads,
     )
-
-
-def _reloaded(usual: Mapping[str, float], every: Mapping[str, float], regions: Sequence[RegionFigures]) -> float:
-    """The loads of parameters by a warp at an edge, besides those that a warp of the body has. ``usual`` are the
-    instructions of the body, and ``every`` those of all regions. Without a body, both are those of all regions."""
-    has_body = any(each.name == "body" for each in regions)
-    others = every.get("load_constant", 0.0) - has_body * usual.get("load_constant", 0.0)
-    return max(0.0, others) / max(1, len(regions) - has_body)
 
 
 def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:

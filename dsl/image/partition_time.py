@@ -9,10 +9,7 @@ A kernel cannot be faster than the slowest of these:
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
   so such kernels reach about half of the bandwidth of a copy;
 - *waves*: one block after the other in each place for a block. A block takes the latency of a warp: instructions that
-  wait for those before them, and for memory;
-- *reloads*: the loads of parameters from constant memory that a multiprocessor handles, one after the other, for blocks
-  at an edge. With constant edges ptxas loads the address of the image again for each read, behind the test of that
-  read. The last block takes those of its warps longer, too.
+  wait for those before them, and for memory.
 
 *issue* and *loads* are those of the multiprocessor with the most blocks, which matters if there are few. The times
 overlap, but not fully, so they are joined by a norm and not by a maximum. The fewer warps a multiprocessor holds, the
@@ -61,10 +58,9 @@ class Times:
     that of the waits, since most loads are hits. ``fetch``: cycles for an instruction that a warp executes first, from
     ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer
     if blocks wait for others, and ``tests`` if all of them run at once.
-    ``reload``: cycles of a multiprocessor for a load of a parameter by a warp at an edge. ``edge``: the share of the
-    longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of the norm that joins times
-    that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its warps that is held by which
-    that power is smaller.
+    ``edge``: the share of the longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of
+    the norm that joins times that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its
+    warps that is held by which that power is smaller.
     """
 
     clock: float = H200_CLOCK
@@ -90,7 +86,6 @@ class Times:
     fetched: float = 953.2
     regions: float = 1.146e-07
     tests: float = 5.622e-08
-    reload: float = 1.7
     edge: float = 1.422
     overlap: float = 5.127
     few_warps: float = 0.6768
@@ -106,12 +101,10 @@ class Work:
     ``kinds`` are the machine instructions of a warp by class, and ``more`` is the factor by which an average warp
     executes more than this. ``cycles`` are those of a warp alone, in which it waits ``exposed`` cycles for loads, and
     ``code`` are its machine instructions. ``edge_cycles`` and ``edge_code`` are those of the warps at an edge that
-    execute the most, which wait ``edge_exposed`` cycles. ``reloads`` are the loads of parameters by all warps at an
-    edge, besides those that a warp of the body has, too, and ``block_reloads`` those by the warps of one block.
-    ``resident`` are the blocks that a multiprocessor holds at a time. ``rows`` are the pixels of a thread,
-    ``warp_rows`` the rows of the image in which a warp has pixels at once, and ``pixel_bytes`` the bytes of the
-    narrowest pixel that is read. ``sectors`` is the factor by which rows that do not begin at a sector of the cache
-    need more of them.
+    execute the most, which wait ``edge_exposed`` cycles. ``resident`` are the blocks that a multiprocessor holds at a
+    time. ``rows`` are the pixels of a thread, ``warp_rows`` the rows of the image in which a warp has pixels at once,
+    and ``pixel_bytes`` the bytes of the narrowest pixel that is read. ``sectors`` is the factor by which rows that do
+    not begin at a sector of the cache need more of them.
     """
 
     blocks: int
@@ -126,8 +119,6 @@ class Work:
     edge_code: float
     edge_cycles: float
     edge_exposed: float
-    reloads: float
-    block_reloads: float
     more: float
     is_partitioned: bool
     pixels: int
@@ -160,13 +151,11 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     )
     before = alone * work.more * max(0.0, work.blocks / (work.resident * MULTIPROCESSORS) - 1)
     last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
-    last += times.reload * work.block_reloads / times.clock
-    reloads = times.reload * work.reloads / MULTIPROCESSORS / times.clock
     if work.is_partitioned:
         last += times.regions if work.blocks > work.resident * MULTIPROCESSORS else times.tests
     held = min(work.resident, ceil(work.blocks / MULTIPROCESSORS)) * work.warps
     power = max(1.0, times.overlap * min(1.0, held / MOST_WARPS) ** times.few_warps)
-    return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, reloads, memory, before)
+    return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, memory, before)
 
 
 def _norm(power: float, *values: float) -> float:

@@ -13,8 +13,9 @@ from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.instruction_table import instruction_table
 from ptxmotion.dsl.image.lowered import Options
 from ptxmotion.dsl.image.lowering import naive_node
+from ptxmotion.dsl.image.partition_kernels import SameKernel, compile_kernels
 from ptxmotion.dsl.image.partition_model import Estimate, KernelFigures, RegionFigures, estimate, shrunk, unchecked
-from ptxmotion.dsl.image.partition_time import H200_TIMES, MULTIPROCESSORS, seconds
+from ptxmotion.dsl.image.partition_time import H200_TIMES, seconds
 from ptxmotion.dsl.image.partitioning import isp_node
 from ptxmotion.emulator.backend import EmulatorBackend
 from ptxmotion.suites.registry import find
@@ -279,20 +280,6 @@ def test_code_that_is_fetched_first_takes_time_in_small_images() -> None:
         assert found.best.lowering == name, [found.seconds(each) for each in found.kernels]
 
 
-def test_loads_of_parameters_at_an_edge_take_time() -> None:
-    # Each multiprocessor has two blocks, of which a fourth is at an edge. Without the loads, half of the time is saved.
-    naive, isp = kernel("naive", 600, 264), kernel("isp", 200, 264, border=0.25)
-    often = replace(isp, reloads=300.0)
-    found = estimated(256, naive, often)
-    # Blocks of 8 warps: 66 of them together, and one.
-    assert (found.work(often).reloads, found.work(often).block_reloads) == (66 * 8 * 300, 8 * 300)
-    assert estimated(256, naive, isp).best is isp and found.best is naive
-    longer = found.seconds(often) - found.seconds(isp)
-    last = H200_TIMES.reload * 8 * 300 / H200_TIMES.clock
-    # They are handled beside other work, but not in the last block.
-    assert last < longer < last * (1 + 66 / MULTIPROCESSORS)
-
-
 def test_rows_that_begin_inside_of_a_sector_need_more_of_them() -> None:
     rows = kernel("isp_rows", 40, 4096, rows=4)
     times = [estimated(width, kernel("naive", 40, 16384), rows).seconds(rows) for width in (2048, 2047)]
@@ -422,17 +409,19 @@ def square(src: Window[f32]) -> f32:
     return total
 
 
-def test_constant_edges_load_the_address_of_the_image_for_each_read() -> None:
-    def reloads(boundary: Boundary) -> dict[str, float]:
-        @pipeline
-        def boxes(src: Image[f32]) -> Image[f32]:
-            return square(Accessor(src, boundary))
+def test_constant_edges_load_addresses_and_shared_pixels_once() -> None:
+    @pipeline
+    def boxes(src: Image[f32]) -> Image[f32]:
+        return square(Accessor(src, Boundary.constant(1)))
 
-        found = estimate(boxes.graph(256, 64).nodes[0], Options((64, 2), nvcc=compiler()))
-        assert found is not None
-        return {each.lowering: each.reloads for each in found.kernels}
-
-    constant, clamped = reloads(Boundary.constant(1)), reloads(Boundary.CLAMP)
-    # 25 pixels are read.
-    assert constant["naive"] == clamped["naive"] == 0
-    assert constant["isp"] > 25 and clamped["isp"] < 5
+    options = Options((64, 2), nvcc=compiler())
+    (node,) = boxes.graph(256, 64).nodes
+    kernels = {word: SameKernel(word, node, options) for word in ("naive", "isp", "isp_rows")}
+    found = compile_kernels(kernels.values())
+    counts = {word: found[same].code.by_depth[0] for word, same in kernels.items()}
+    # 25 pixels are read in nine regions. Reads behind tests load the address for each of them.
+    assert all(each["load_constant"] < 40 for each in counts.values())
+    assert (counts["naive"]["load_global"], counts["isp"]["load_global"]) == (25, 9 * 25)
+    # Four pixels of a thread read 8 x 5 pixels; the loops of the three regions at the bottom read 25.
+    assert counts["isp_rows"]["load_global"] == 9 * 40
+    assert found[kernels["isp_rows"]].code.by_depth[1]["load_global"] == 3 * 25
