@@ -295,7 +295,7 @@ def _pixels(size: str) -> int:
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
     *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "tests", "edge", "overlap", "few_warps"),
-    *("access", "narrow_access", "further_row", "other_slots"),
+    *("access", "narrow_access", "further_row", "further_row_two_bytes", "further_row_byte", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")
 #: The weight of the logarithm by which a number changes, beside the errors of all kernels.

@@ -13,7 +13,8 @@ PTX does not show what ptxas makes of it, and a kernel that executes less may wa
 is by an estimate of the time (`partition_time`), from the machine instructions of the body and the number of blocks.
 Blocks at an edge execute more: a region whose PTX is as long as that of the naive kernel has its machine instructions,
 and one in between a share of them. A kernel other than the naive one is chosen if the estimate is shorter by more than
-`UNCERTAIN`.
+a margin. The margin is larger for kernels with several pixels of a thread, and for those that hold fewer warps than the
+naive one: their estimates are less certain.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -66,6 +67,9 @@ __all__ = [
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
 UNCERTAIN = 0.01
+#: The same for a kernel with several pixels of a thread, and for one that holds no warps where the naive kernel holds
+#: some. Estimates of gains spread more there (docs/experiments/image-kernels.md).
+ROWS_UNCERTAIN, HELD_UNCERTAIN = 0.03, 0.2
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
 #: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
@@ -184,19 +188,25 @@ class Estimate:
         """The expected speedup over the naive kernel, by which the model decides."""
         return self.seconds(self.kernels[0]) / self.seconds(kernel)
 
+    def margin(self, kernel: KernelFigures) -> float:
+        """The share by which the estimate of a kernel must be shorter than that of the naive one."""
+        held, naive = (_resident(each) * each.warps for each in (kernel, self.kernels[0]))
+        rows = ROWS_UNCERTAIN if kernel.rows > 1 else 0.0
+        return UNCERTAIN + rows + HELD_UNCERTAIN * max(0.0, 1 - held / naive)
+
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
-        gain = self.expected(kernel)
-        if gain > 1 + UNCERTAIN:
+        if self.expected(kernel) > 1 + self.margin(kernel):
             return ""
         estimates = f"{self.seconds(kernel) * 1e6:.2f} us instead of {self.seconds(self.kernels[0]) * 1e6:.2f}"
-        return f"the estimate is {estimates}; it must be shorter by {UNCERTAIN:.0%}"
+        return f"the estimate is {estimates}; it must be shorter by {self.margin(kernel):.0%}"
 
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the shortest estimate among those that are expected to be faster; otherwise the naive one."""
+        """The kernel that is expected to gain the most beyond its margin; the naive one if none does."""
         naive, *others = self.kernels
-        return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
+        surely: Callable[[KernelFigures], float] = lambda each: self.expected(each) / (1 + self.margin(each))  # noqa: E731
+        return max([each for each in others if not self.worse(each)], key=surely, default=naive)
 
     def lines(self) -> list[str]:
         """The figures and the decision, as lines of text."""

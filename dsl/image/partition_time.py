@@ -5,7 +5,7 @@ A kernel cannot be faster than the slowest of these:
 - *start*: the GPU starts one block after the other, whatever the kernel does and however many threads a block has;
 - *issue*: the machine instructions, each with the issue slots of a scheduler that its class takes;
 - *loads*: the accesses to global memory that a multiprocessor handles, one after the other. An access takes longer if
-  the pixels of a warp are in several rows, because the block is narrower than a warp;
+  the pixels of a warp are in several rows, because the block is narrower than a warp; the wider the pixels, the more;
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
   so such kernels reach about half of the bandwidth of a copy;
 - *waves*: one block after the other in each place for a block. A block takes the latency of a warp: instructions that
@@ -47,7 +47,7 @@ class Times:
     (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``special``: cycles of the unit for functions such as
     square roots. ``access`` and ``narrow_access``: cycles of a multiprocessor for an access of a warp to global memory,
     for pixels of at least 4 bytes and for narrower ones; each further row of a warp's pixels takes the share
-    ``further_row`` of this.
+    ``further_row`` of this, with pixels of two bytes ``further_row_two_bytes``, and of one byte ``further_row_byte``.
 
     ``copy``: bytes per second of a copy, and ``cache``: those of images in the cache. With one pixel for each thread, a
     pixel from memory takes at least ``lone_pixel`` seconds, and longer by the share ``tests_first`` if tests come
@@ -74,6 +74,8 @@ class Times:
     access: float = 1.344
     narrow_access: float = 1.42
     further_row: float = 0.6762
+    further_row_two_bytes: float = 0.5
+    further_row_byte: float = 0.3
     copy: float = 4.0e12
     cache: float = 5.784e12
     lone_pixel: float = 3.29e-12
@@ -136,7 +138,8 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     special = ceil(warps / SCHEDULERS) * work.kinds.get("special", 0.0) * times.special * work.more / times.clock
     issue = ceil(warps / SCHEDULERS) * slots / times.clock
     access = times.access if work.pixel_bytes >= 4 else times.narrow_access
-    loads = warps * accesses * access * (1 + times.further_row * (work.warp_rows - 1)) / times.clock
+    further = {1: times.further_row_byte, 2: times.further_row_two_bytes}.get(work.pixel_bytes, times.further_row)
+    loads = warps * accesses * access * (1 + further * (work.warp_rows - 1)) / times.clock
     from_memory = min(max((work.moved - times.cached) / (times.not_cached - times.cached), 0.0), 1.0)
     memory = work.moved * (from_memory / times.copy + (1 - from_memory) * work.sectors / times.cache)
     if work.rows == 1:
