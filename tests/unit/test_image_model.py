@@ -222,6 +222,34 @@ def test_a_gain_within_the_uncertainty_is_no_reason() -> None:
         assert (found.best.lowering, found.expected(found.kernels[1]) > 1) == (name, True)
 
 
+def test_kernels_that_hold_fewer_warps_must_gain_more() -> None:
+    naive, isp = kernel("naive", 400, 16384), kernel("isp", 370, 16384)
+    fewer = replace(isp, lowering="isp_warp", code=replace(isp.code, warps=32))
+    more = replace(isp, code=replace(isp.code, warps=128))
+    rows = replace(kernel("isp_rows", 1400, 4096, rows=4), code=replace(isp.code, warps=48))
+    found = estimated(2048, naive, isp, fewer, more, rows)
+    margins = [found.margin(each) for each in (isp, fewer, more, rows)]
+    assert margins == [0.01, pytest.approx(0.11), 0.01, pytest.approx(0.01 + 0.03 + 0.05)]
+    # It is expected to be faster by less than a tenth.
+    assert 1.01 < found.expected(fewer) < 1.11 and found.worse(fewer).endswith("it must be shorter by 11%")
+    assert estimated(2048, naive, fewer).best is naive and estimated(2048, naive, isp).best is isp
+    # Of two kernels that may be taken, the one that gains more beyond its margin is.
+    surely = replace(kernel("isp", 300, 16384), lowering="isp")
+    likely = replace(kernel("isp_warp", 285, 16384), code=replace(isp.code, warps=40, weight=285))
+    found = estimated(2048, naive, surely, likely)
+    assert found.expected(likely) > found.expected(surely) and not found.worse(likely) and found.best is surely
+
+
+def test_a_further_row_of_a_warp_costs_less_with_narrow_pixels() -> None:
+    naive = kernel("naive", 30, 16384)
+    work = replace(estimated(2048, naive).work(naive), kinds={"load_global": 200.0})
+    longer: list[float] = []
+    for size in (1, 2, 4, 8):
+        one, two = (seconds(replace(work, pixel_bytes=size, warp_rows=rows)) for rows in (1, 2))
+        longer.append(two / one)
+    assert 1.1 < longer[0] < longer[1] < longer[2] == longer[3]
+
+
 def test_few_blocks_take_as_long_as_a_warp() -> None:
     naive, rows = kernel("naive", 60, 264), kernel("isp_rows", 130, 66, rows=4)
     # Both run at once, so less work does not help, and a longer chain of instructions takes longer.
@@ -254,8 +282,8 @@ def test_times_overlap_less_if_a_multiprocessor_holds_few_warps() -> None:
 
 
 def test_fewer_warps_can_cost_more_than_fewer_instructions_save() -> None:
-    # Four pixels of a thread save a tenth of the instructions, and need so many registers that 16 of 64 warps fit.
-    naive, rows = kernel("naive", 330, 16384), kernel("isp_rows", 1190, 4096, rows=4)
+    # Four pixels of a thread save a sixth of the instructions, and need so many registers that 16 of 64 warps fit.
+    naive, rows = kernel("naive", 330, 16384), kernel("isp_rows", 1100, 4096, rows=4)
     few = replace(rows, code=replace(rows.code, warps=16, cycles=4000))
     assert estimated(2048, naive, replace(rows, code=replace(rows.code, cycles=4000))).best.lowering == "isp_rows"
     assert estimated(2048, naive, few).best.lowering == "naive"
