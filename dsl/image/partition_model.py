@@ -190,9 +190,13 @@ class Estimate:
 
     def margin(self, kernel: KernelFigures) -> float:
         """The share by which the estimate of a kernel must be shorter than that of the naive one."""
-        held, naive = (_resident(each) * each.warps for each in (kernel, self.kernels[0]))
         rows = ROWS_UNCERTAIN if kernel.rows > 1 else 0.0
-        return UNCERTAIN + rows + HELD_UNCERTAIN * max(0.0, 1 - held / naive)
+        return UNCERTAIN + rows + HELD_UNCERTAIN * max(0.0, 1 - self.held(kernel) / self.held(self.kernels[0]))
+
+    @staticmethod
+    def held(kernel: KernelFigures) -> int:
+        """The warps of a kernel that a multiprocessor holds at a time."""
+        return _resident(kernel) * kernel.warps
 
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
