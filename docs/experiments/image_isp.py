@@ -207,7 +207,6 @@ def figures_as_json(kernel: Any) -> dict[str, Any]:
         "rows": kernel.rows,
         "size": kernel.size,
         "trips": round(kernel.trips, 2),
-        "reloads": round(kernel.reloads, 2),
     }
 
 
@@ -464,6 +463,7 @@ def main() -> None:
         each.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
         each.add_argument("--seconds", type=float, default=3600, help="for build: begin nothing after this time")
         each.add_argument("--only", help="names of programs, with commas")
+        each.add_argument("--edges", choices=BOUNDARIES, help="only programs and filters with this boundary")
         each.add_argument("--even", action="store_true", help="only sizes that are powers of two, and one block")
         each.add_argument("--random", type=int, metavar="SEED", help="random filters, which differ for each seed")
         each.add_argument("--count", type=int, default=100, help="how many random filters")
@@ -487,6 +487,10 @@ def main() -> None:
 
 def _tasks(options: argparse.Namespace) -> list[Task]:
     """The parts that the command line names."""
+    return [task for task in _all_edges(options) if options.edges in (None, task[1])]
+
+
+def _all_edges(options: argparse.Namespace) -> list[Task]:
     if options.random is not None:
         return random_tasks(options.random, options.count)
     known = ("gaussian3x3", "gaussian5x5", "laplace5x5", "sobel", "box5x5", "median3x3", "prewitt")

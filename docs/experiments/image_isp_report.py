@@ -2,14 +2,17 @@
 
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] [--only REGEX] [--wrong]
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --matrix [--only REGEX]
+    python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --spread [--only REGEX]
     python docs/experiments/image_isp_report.py FIGURES TIMES [TIMES] --fit [--only REGEX]
     python docs/experiments/image_isp_report.py FIGURES --expected [--only REGEX]
 
 FIGURES is the folder that ``image_isp.py figures`` wrote, and each TIMES is the output of a run. The estimates are
 those of the present `partition_time.py`, so old times can be compared with a new model. ``--only`` takes the filters
 whose names match, and ``--wrong`` prints each wrong prediction. ``--matrix`` prints how many choices are right, by
-program, boundary and size. ``--fit`` prints numbers for `partition_time.Times` that make the errors of the estimates
-smallest; it needs SciPy. ``--expected`` needs no times: it prints what the model expects of each program.
+program, boundary and size. ``--spread`` prints how far the expected gains are from the measured ones, by lowering and
+by the warps that are held, as a share of those of the naive kernel. ``--fit`` prints numbers for
+`partition_time.Times` that make the errors of the estimates smallest; it needs SciPy. ``--expected`` needs no times: it
+prints what the model expects of each program.
 
 A prediction is the answer to whether a kernel is faster than the naive one; a choice is the kernel that `isp+m` takes.
 Two times are equal if they differ by less than the noise. Three levels of noise are reported: 0, 1 %, and the greater
@@ -123,7 +126,6 @@ def _kernel(word: str, each: Mapping[str, Any], across: int) -> KernelFigures:
         each["size"],
         each["trips"],
         across,
-        each["reloads"],
     )
 
 
@@ -224,6 +226,26 @@ def matrix(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
     print()
 
 
+def spread(runs: Sequence[Run], estimates: Mapping[Key, Estimate]) -> None:
+    """Print the mean and the standard deviation of the logarithm of expected over measured gains, for expected gains
+    from 0.75 to 1.35, where choices are decided."""
+    errors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for run in runs:
+        for key, micros in run.kernels.items():
+            if key in estimates:
+                found = estimates[key]
+                for kernel in found.kernels[1:]:
+                    expected, measured = found.expected(kernel), micros["naive"] / micros[kernel.lowering]
+                    if 0.75 < expected < 1.35:
+                        share = found.held(kernel) / found.held(found.kernels[0])
+                        held = "at least as many" if share >= 1 else "over half" if share > 0.5 else "at most half"
+                        errors[kernel.lowering, held].append(math.log(expected / measured))
+    print("| lowering | warps held | kernels | mean | standard deviation |\n| --- | --- | --- | --- | --- |")
+    for (word, held), each in sorted(errors.items()):
+        print(f"| {word} | {held} | {len(each)} | {statistics.mean(each):+.3f} | {statistics.pstdev(each):.3f} |")
+    print()
+
+
 # --- what is gained -----------------------------------------------------------------------------------------------
 
 
@@ -296,7 +318,7 @@ def _pixels(size: str) -> int:
 #: The numbers that are fitted. The others come from probes (`image_probes.cu`).
 FITTED = (
     *("kernel", "cache", "latency", "waiting", "fetch", "fetched", "regions", "tests", "edge", "overlap", "few_warps"),
-    *("access", "narrow_access", "further_row", "other_slots", "reload"),
+    *("access", "narrow_access", "further_row", "further_row_two_bytes", "further_row_byte", "other_slots"),
 )
 CLASSES_OF_SLOTS = ("wide", "integer", "fp32")
 #: The weight of the logarithm by which a number changes, beside the errors of all kernels.
@@ -357,6 +379,7 @@ def main() -> None:
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--expected", action="store_true")
     parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--spread", action="store_true")
     options = parser.parse_args()
     estimates = estimates_of(options.figures, options.only)
     if options.expected:
@@ -370,6 +393,9 @@ def main() -> None:
         return
     if options.matrix:
         matrix(runs, estimates)
+        return
+    if options.spread:
+        spread(runs, estimates)
         return
     for number, each in enumerate(runs, 1):
         print(f"## Run {number}: {len(each.kernels)} kernels, {len(each.programs)} programs\n")

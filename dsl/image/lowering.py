@@ -160,17 +160,20 @@ def _axis(access: Access, axis: int, start: int, count: int, reach: tuple[int, i
     return Checks(before > 0, after > 0, far)
 
 
-def load_function(access: Access, checks: tuple[Checks, Checks], arguments: Arguments, name: str) -> PixelFunction:
-    """The pixel function that reads an image, with these checks along x and y."""
+def load_function(
+    access: Access, checks: tuple[Checks, Checks], arguments: Arguments, name: str, *, selected: bool = False
+) -> PixelFunction:
+    """The pixel function that reads an image, with these checks along x and y. A read outside of a constant boundary is
+    left out; if ``selected``, the nearest pixel is read instead, and then replaced by the constant."""
     pixels = arguments.pointer(access.image, access.param.name)
     width = arguments.width(access.image, pixels.name)
     element: Callable[[str, str], str] = lambda x, y: f"{pixels.name}[{y} * {width.name} + {x}]"  # noqa: E731
     whole = _pair_of(access.image.pixel, name, arguments)
     if whole is None:
-        return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name)
+        return _checked(access, checks, arguments, name, element, (pixels, width), pixels.name, selected)
     address = arguments.reserved("addr")
     pair: Callable[[str, str], str] = lambda x, y: f"{whole.name}({address}({element(x, y)}))"  # noqa: E731
-    made = _checked(access, checks, arguments, name, pair, (pixels, width), pixels.name)
+    made = _checked(access, checks, arguments, name, pair, (pixels, width), pixels.name, selected)
     assert isinstance(made.function, GeneratedFunction)
     made.function.names.update({whole.name: whole, address: addr})
     return made
@@ -216,16 +219,20 @@ def _checked(
     element: Callable[[str, str], str],
     taken: Sequence[Param],
     called: str,
+    selected: bool = False,
 ) -> PixelFunction:
     """A pixel function that maps an index by the boundary of an access and then evaluates ``element``. ``taken`` are
-    the parameters that ``element`` mentions. The image is called ``called`` in names of parameters."""
+    the parameters that ``element`` mentions. The image is called ``called`` in names of parameters. ``selected``: see
+    `load_function`."""
     image, boundary = access.image, access.boundary
     params = list(taken)
     names: dict[str, object] = {}
     indices: list[str] = []
-    tests: list[str] = []
+    #: The tests of an index that is outside, each with the opposite.
+    tests: list[tuple[str, str]] = []
     for axis, check in zip("xy", checks, strict=True):
-        index_map = check.map(boundary)
+        is_tested = boundary.kind == "constant"
+        index_map = check.map(Boundary.CLAMP if is_tested and selected else boundary)
         size = (arguments.width if axis == "x" else arguments.height)(image, called) if check else None
         if size is not None and size not in params:
             params.append(size)
@@ -233,16 +240,19 @@ def _checked(
         if index_map is not None and size is not None:
             names[index_map.name] = index_map
             indices[-1] = f"{index_map.name}({axis}, {size.name})"
-        elif boundary.kind == "constant" and size is not None:
-            tests += [f"{axis} >= 0"] if check.low else []
-            tests += [f"{axis} < {size.name}"] if check.high else []
+        if is_tested and size is not None:
+            tests += [(f"{axis} < 0", f"{axis} >= 0")] if check.low else []
+            tests += [(f"{axis} >= {size.name}", f"{axis} < {size.name}")] if check.high else []
     value = element(indices[0], indices[1])
     body = [f"return {value}"]
     if tests:
         outside, objects = constant_of(boundary, image.pixel, "outside")
         names |= objects
-        body = [f"value: {image.pixel} = {outside}", f"if {' and '.join(tests)}:"]
-        body += [f"    value = {value}", "return value"]
+        # Reads behind tests share neither addresses nor pixels of several rows: ptxas loads the address for each one.
+        first, test, then = value, " or ".join(test for test, _ in tests), outside
+        if not selected:
+            first, test, then = outside, " and ".join(opposite for _, opposite in tests), value
+        body = [f"value: {image.pixel} = {first}", f"if {test}:", f"    value = {then}", "return value"]
     return pixel_function(name, params, image.pixel, body, names)
 
 

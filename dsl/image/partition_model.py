@@ -13,7 +13,8 @@ PTX does not show what ptxas makes of it, and a kernel that executes less may wa
 is by an estimate of the time (`partition_time`), from the machine instructions of the body and the number of blocks.
 Blocks at an edge execute more: a region whose PTX is as long as that of the naive kernel has its machine instructions,
 and one in between a share of them. A kernel other than the naive one is chosen if the estimate is shorter by more than
-`UNCERTAIN`.
+a margin. The margin is larger for kernels with several pixels of a thread, and for those that hold fewer warps than the
+naive one: their estimates are less certain.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -66,6 +67,9 @@ __all__ = [
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
 UNCERTAIN = 0.01
+#: The same for a kernel with several pixels of a thread, and for one that holds no warps where the naive kernel holds
+#: some. Estimates of gains spread more there (docs/experiments/image-kernels.md).
+ROWS_UNCERTAIN, HELD_UNCERTAIN = 0.03, 0.2
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
 #: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
@@ -83,8 +87,7 @@ class KernelFigures:
     ``code`` are the figures of the machine code that most blocks execute, and ``kinds`` its instructions by class, each
     as often as it is executed. ``rows`` are the pixels of a thread. ``size`` counts the machine instructions of all
     regions. ``trips`` is how often an instruction in a loop is executed on average. ``across`` are the threads of a
-    block along x. ``reloads`` are the loads of parameters by a warp at an edge, besides those that a warp of the body
-    has, too.
+    block along x.
     """
 
     lowering: str
@@ -98,7 +101,6 @@ class KernelFigures:
     size: int = 0
     trips: float = TRIPS
     across: int = WARP
-    reloads: float = 0.0
 
     @property
     def instructions(self) -> float:
@@ -122,7 +124,6 @@ class Estimate:
         """What a kernel does, for `partition_time`."""
         node, code, kinds = self.node, kernel.code, kernel.kinds
         more, most = self._more(kernel)
-        reloads, block_reloads = _reloads(kernel)
         naive, rows = self.kernels[0].code, kernel.rows
         if kernel is not self.kernels[0] and not any(each.name == "body" for each in kernel.regions):
             # The machine code is that of all regions, of which a warp executes one.
@@ -147,8 +148,6 @@ class Estimate:
             exposed=waits,
             edge_cycles=edge_waits + computing + most * max(0.0, at_edge_computing - computing),
             edge_exposed=edge_waits,
-            reloads=reloads,
-            block_reloads=block_reloads,
             code=size,
             edge_code=size + most * max(0.0, rows * naive_size - size),
             more=more,
@@ -189,19 +188,29 @@ class Estimate:
         """The expected speedup over the naive kernel, by which the model decides."""
         return self.seconds(self.kernels[0]) / self.seconds(kernel)
 
+    def margin(self, kernel: KernelFigures) -> float:
+        """The share by which the estimate of a kernel must be shorter than that of the naive one."""
+        rows = ROWS_UNCERTAIN if kernel.rows > 1 else 0.0
+        return UNCERTAIN + rows + HELD_UNCERTAIN * max(0.0, 1 - self.held(kernel) / self.held(self.kernels[0]))
+
+    @staticmethod
+    def held(kernel: KernelFigures) -> int:
+        """The warps of a kernel that a multiprocessor holds at a time."""
+        return _resident(kernel) * kernel.warps
+
     def worse(self, kernel: KernelFigures) -> str:
         """Why a kernel is not expected to be faster than the naive one; empty if it is."""
-        gain = self.expected(kernel)
-        if gain > 1 + UNCERTAIN:
+        if self.expected(kernel) > 1 + self.margin(kernel):
             return ""
         estimates = f"{self.seconds(kernel) * 1e6:.2f} us instead of {self.seconds(self.kernels[0]) * 1e6:.2f}"
-        return f"the estimate is {estimates}; it must be shorter by {UNCERTAIN:.0%}"
+        return f"the estimate is {estimates}; it must be shorter by {self.margin(kernel):.0%}"
 
     @property
     def best(self) -> KernelFigures:
-        """The kernel with the shortest estimate among those that are expected to be faster; otherwise the naive one."""
+        """The kernel that is expected to gain the most beyond its margin; the naive one if none does."""
         naive, *others = self.kernels
-        return max([each for each in others if not self.worse(each)], key=self.expected, default=naive)
+        surely: Callable[[KernelFigures], float] = lambda each: self.expected(each) / (1 + self.margin(each))  # noqa: E731
+        return max([each for each in others if not self.worse(each)], key=surely, default=naive)
 
     def lines(self) -> list[str]:
         """The figures and the decision, as lines of text."""
@@ -222,18 +231,6 @@ class Estimate:
 def _resident(kernel: KernelFigures) -> int:
     """The blocks that a multiprocessor holds at a time."""
     return max(1, int(kernel.code.warps // kernel.warps))
-
-
-def _reloads(kernel: KernelFigures) -> tuple[float, float]:
-    """The loads of parameters by all warps at an edge, besides those that a warp of the body has, too; and those by the
-    warps of one block."""
-    body = next((region.instructions for region in kernel.regions if region.name == "body"), 0.0)
-    most = max((region.instructions for region in kernel.regions), default=0.0)
-    if not kernel.reloads or most <= body:
-        return 0.0, 0.0
-    shares = sum(each.blocks * max(0.0, each.instructions - body) / (most - body) for each in kernel.regions)
-    block = kernel.warps * kernel.reloads
-    return shares * block, block
 
 
 def _sectors(node: Node[Any]) -> float:
@@ -326,7 +323,6 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
     share = sum(kinds.values()) / max(figures.weight - rare, 1.0)
     cycles, waits = max(figures.cycles - RARE * rare, 0.0) * share, (figures.exposed or 0.0) * share
     figures = replace(figures, weight=sum(kinds.values()), cycles=cycles, exposed=waits)
-    reloads = 0.0 if lowering == "naive" else _reloaded(kinds, _kinds(code, trips), regions)
     return KernelFigures(
         lowering,
         regions,
@@ -339,16 +335,7 @@ def _figures(node: Node[Any], same: SameKernel, compiled: Compiled) -> KernelFig
         code.instructions,
         trips,
         options.block[0],
-        reloads,
     )
-
-
-def _reloaded(usual: Mapping[str, float], every: Mapping[str, float], regions: Sequence[RegionFigures]) -> float:
-    """The loads of parameters by a warp at an edge, besides those that a warp of the body has. ``usual`` are the
-    instructions of the body, and ``every`` those of all regions. Without a body, both are those of all regions."""
-    has_body = any(each.name == "body" for each in regions)
-    others = every.get("load_constant", 0.0) - has_body * usual.get("load_constant", 0.0)
-    return max(0.0, others) / max(1, len(regions) - has_body)
 
 
 def _trips(code: KernelCode, in_loops: tuple[float, float]) -> float:

@@ -5,14 +5,11 @@ A kernel cannot be faster than the slowest of these:
 - *start*: the GPU starts one block after the other, whatever the kernel does and however many threads a block has;
 - *issue*: the machine instructions, each with the issue slots of a scheduler that its class takes;
 - *loads*: the accesses to global memory that a multiprocessor handles, one after the other. An access takes longer if
-  the pixels of a warp are in several rows, because the block is narrower than a warp;
+  the pixels of a warp are in several rows, because the block is narrower than a warp; the wider the pixels, the more;
 - *memory*: the pixels, if the images do not fit into the cache. Few bytes are in flight with one pixel for each thread,
   so such kernels reach about half of the bandwidth of a copy;
 - *waves*: one block after the other in each place for a block. A block takes the latency of a warp: instructions that
-  wait for those before them, and for memory;
-- *reloads*: the loads of parameters from constant memory that a multiprocessor handles, one after the other, for blocks
-  at an edge. With constant edges ptxas loads the address of the image again for each read, behind the test of that
-  read. The last block takes those of its warps longer, too.
+  wait for those before them, and for memory.
 
 *issue* and *loads* are those of the multiprocessor with the most blocks, which matters if there are few. The times
 overlap, but not fully, so they are joined by a norm and not by a maximum. The fewer warps a multiprocessor holds, the
@@ -50,7 +47,7 @@ class Times:
     (`toolchain/machine_ops.py`); ``other_slots`` for the others. ``special``: cycles of the unit for functions such as
     square roots. ``access`` and ``narrow_access``: cycles of a multiprocessor for an access of a warp to global memory,
     for pixels of at least 4 bytes and for narrower ones; each further row of a warp's pixels takes the share
-    ``further_row`` of this.
+    ``further_row`` of this, with pixels of two bytes ``further_row_two_bytes``, and of one byte ``further_row_byte``.
 
     ``copy``: bytes per second of a copy, and ``cache``: those of images in the cache. With one pixel for each thread, a
     pixel from memory takes at least ``lone_pixel`` seconds, and longer by the share ``tests_first`` if tests come
@@ -61,10 +58,9 @@ class Times:
     that of the waits, since most loads are hits. ``fetch``: cycles for an instruction that a warp executes first, from
     ``fetched`` instructions on: fewer are prefetched. ``regions``: seconds that a partitioned kernel takes longer
     if blocks wait for others, and ``tests`` if all of them run at once.
-    ``reload``: cycles of a multiprocessor for a load of a parameter by a warp at an edge. ``edge``: the share of the
-    longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of the norm that joins times
-    that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its warps that is held by which
-    that power is smaller.
+    ``edge``: the share of the longer latency of a warp at an edge that a kernel takes longer. ``overlap``: the power of
+    the norm that joins times that overlap, on a full multiprocessor, and ``few_warps``: the power of the share of its
+    warps that is held by which that power is smaller.
     """
 
     clock: float = H200_CLOCK
@@ -78,6 +74,8 @@ class Times:
     access: float = 1.344
     narrow_access: float = 1.42
     further_row: float = 0.6762
+    further_row_two_bytes: float = 0.5
+    further_row_byte: float = 0.3
     copy: float = 4.0e12
     cache: float = 5.784e12
     lone_pixel: float = 3.29e-12
@@ -90,7 +88,6 @@ class Times:
     fetched: float = 953.2
     regions: float = 1.146e-07
     tests: float = 5.622e-08
-    reload: float = 1.7
     edge: float = 1.422
     overlap: float = 5.127
     few_warps: float = 0.6768
@@ -106,12 +103,10 @@ class Work:
     ``kinds`` are the machine instructions of a warp by class, and ``more`` is the factor by which an average warp
     executes more than this. ``cycles`` are those of a warp alone, in which it waits ``exposed`` cycles for loads, and
     ``code`` are its machine instructions. ``edge_cycles`` and ``edge_code`` are those of the warps at an edge that
-    execute the most, which wait ``edge_exposed`` cycles. ``reloads`` are the loads of parameters by all warps at an
-    edge, besides those that a warp of the body has, too, and ``block_reloads`` those by the warps of one block.
-    ``resident`` are the blocks that a multiprocessor holds at a time. ``rows`` are the pixels of a thread,
-    ``warp_rows`` the rows of the image in which a warp has pixels at once, and ``pixel_bytes`` the bytes of the
-    narrowest pixel that is read. ``sectors`` is the factor by which rows that do not begin at a sector of the cache
-    need more of them.
+    execute the most, which wait ``edge_exposed`` cycles. ``resident`` are the blocks that a multiprocessor holds at a
+    time. ``rows`` are the pixels of a thread, ``warp_rows`` the rows of the image in which a warp has pixels at once,
+    and ``pixel_bytes`` the bytes of the narrowest pixel that is read. ``sectors`` is the factor by which rows that do
+    not begin at a sector of the cache need more of them.
     """
 
     blocks: int
@@ -126,8 +121,6 @@ class Work:
     edge_code: float
     edge_cycles: float
     edge_exposed: float
-    reloads: float
-    block_reloads: float
     more: float
     is_partitioned: bool
     pixels: int
@@ -145,7 +138,8 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     special = ceil(warps / SCHEDULERS) * work.kinds.get("special", 0.0) * times.special * work.more / times.clock
     issue = ceil(warps / SCHEDULERS) * slots / times.clock
     access = times.access if work.pixel_bytes >= 4 else times.narrow_access
-    loads = warps * accesses * access * (1 + times.further_row * (work.warp_rows - 1)) / times.clock
+    further = {1: times.further_row_byte, 2: times.further_row_two_bytes}.get(work.pixel_bytes, times.further_row)
+    loads = warps * accesses * access * (1 + further * (work.warp_rows - 1)) / times.clock
     from_memory = min(max((work.moved - times.cached) / (times.not_cached - times.cached), 0.0), 1.0)
     memory = work.moved * (from_memory / times.copy + (1 - from_memory) * work.sectors / times.cache)
     if work.rows == 1:
@@ -160,13 +154,11 @@ def seconds(work: Work, times: Times = H200_TIMES) -> float:
     )
     before = alone * work.more * max(0.0, work.blocks / (work.resident * MULTIPROCESSORS) - 1)
     last = alone + fetch + times.edge * max(0.0, at_edge + fetch_at_edge - alone - fetch)
-    last += times.reload * work.block_reloads / times.clock
-    reloads = times.reload * work.reloads / MULTIPROCESSORS / times.clock
     if work.is_partitioned:
         last += times.regions if work.blocks > work.resident * MULTIPROCESSORS else times.tests
     held = min(work.resident, ceil(work.blocks / MULTIPROCESSORS)) * work.warps
     power = max(1.0, times.overlap * min(1.0, held / MOST_WARPS) ** times.few_warps)
-    return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, reloads, memory, before)
+    return times.kernel + last + _norm(power, work.blocks * times.block, issue, special, loads, memory, before)
 
 
 def _norm(power: float, *values: float) -> float:

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from image_modes import MODES
 from numpy.typing import NDArray
-from ptxmotion.dsl import DslError, i32
-from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Window, local, lower, pipeline
+from ptxmotion.dsl import DslError, f32, float2, i32, u8, uchar4
+from ptxmotion.dsl.image import Accessor, Boundary, Image, IterationSpace, Window, graph_of, local, lower, pipeline
+from ptxmotion.dsl.image.compiling import compiler
 from ptxmotion.dsl.image.lowered import Options
+from ptxmotion.dsl.image.operators import InputImage
 from ptxmotion.dsl.image.partitioning import axes_of
+from ptxmotion.dsl.image.windows import layout_of, pixel_type
+from ptxmotion.dsl.types import dtype_of_type
 from ptxmotion.emulator.backend import EmulatorBackend
 
 
@@ -55,6 +59,66 @@ def test_every_pixel_equals_that_of_the_naive_kernel(mode: str) -> None:
             made = both.compile((height, width), lowering=lowering, block=block, loops=loops)(array, backend=backend)
             for got, expected in zip(made, naive, strict=True):
                 assert np.array_equal(got, expected), (width, height, lowering)
+
+
+@local((5, 3))
+def smallest(src: Window[f32]) -> f32:
+    total: f32 = src[-2, -1]
+    for dy in range(-1, 2):
+        for dx in range(-2, 3):
+            total = src[dx, dy] if src[dx, dy] < total else total
+    return total
+
+
+@local((3, 5))
+def pairs(src: Window[float2]) -> float2:
+    first: f32 = 0.0
+    second: f32 = 1.0
+    for dy in range(-2, 3):
+        for dx in range(-1, 2):
+            first = first * 0.5 + src[dx, dy].x
+            second = second * 0.5 - src[dx, dy].y
+    return float2(first, second)
+
+
+@local((5, 5))
+def bytes_above(src: Window[uchar4]) -> uchar4:
+    lowest: i32 = 300
+    highest: i32 = 0
+    for dy in range(-2, 3):
+        for dx in range(-2, 3):
+            lowest = min(lowest, i32(src[dx, dy].x) * 2 - i32(src[dx, dy].w))
+            highest = max(highest, i32(src[dx, dy].y) + i32(src[dx, dy].z))
+    return uchar4(u8(lowest & 255), u8(highest & 255), u8(lowest & 15), u8(highest & 15))
+
+
+#: By name: an operator, the constant, and its pixels.
+CONSTANTS: dict[str, tuple[Any, Any, Any]] = {
+    "nan": (smallest, float("nan"), f32),
+    "pair": (pairs, (2.5, -0.0), float2),
+    "bytes": (bytes_above, (255, 0, 7, 1), uchar4),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_constants_have_the_bits_of_the_naive_kernel(name: str) -> None:
+    operator, value, word = CONSTANTS[name]
+    pixel = pixel_type(word)
+    dtype, lanes = layout_of(pixel)
+    drawn, nvcc = np.random.default_rng(5), compiler()
+    # One pixel, images that are smaller than the window, and all regions. A read outside of an image is an error here.
+    for width, height in [(1, 1), (9, 2), (70, 9)]:
+        source: InputImage[Any] = InputImage("src", pixel, width, height)
+        graph = graph_of("filtered", [operator(Accessor(source, Boundary.constant(value)))], [source])
+        array = (drawn.random(width * height * lanes) * 200 - (100 if dtype.kind == "f" else 0)).astype(dtype)
+        array = array.view(dtype_of_type(pixel))
+        results: list[bytes] = []
+        for lowering, block in (("naive", (32, 2)), ("isp", (16, 4)), ("isp_warp", (64, 2)), ("isp_rows", (32, 2))):
+            host: dict[str, Any] = {"src": array, graph.outputs[0].name: np.zeros_like(array)}
+            made = lower(graph, lowering, Options(block, nvcc=nvcc)).program().run(EmulatorBackend(), nvcc, **host)
+            results.append(made[graph.outputs[0].name].tobytes())
+        assert len(set(results)) == 1, (width, height)
+        assert any(results[0])
 
 
 def regions(graph: Any, lowering: str, block: tuple[int, int]) -> list[str]:
