@@ -15,11 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from .cost import Figures
-    from .ptx import Module
+    from .ptx import Kernel, Module
     from .toolchain.ptxas_judge import PtxasJudge
     from .transforms.gate.judge import Judge
 
 __all__ = ["Assembled", "judge_of"]
+
+#: The most characters of PTX that `Assembled.prepare` gives to one run of ptxas. A start takes as long as about 3,000,
+#: and larger kernels may take too long together.
+_MOST_TOGETHER = 100_000
 
 
 class Assembled:
@@ -34,7 +38,8 @@ class Assembled:
     the module is assembled as relocatable code, which may need other registers.
 
     For the same reason an entry is not assembled again if its text was judged before, with other entries and the same
-    variables. This holds for modules that have only entries without calls.
+    variables. This holds for modules that have only entries without calls. `prepare` assembles such entries of several
+    modules in one run of ptxas, under new names.
     """
 
     name = "ptxas"
@@ -83,6 +88,32 @@ class Assembled:
         few, unknown = self._most_warps, {"quickest": None, "weight_in_loops": None}
         return {name: replace(each, warps=min(each.warps, few), **unknown) for name, each in figures.items()}
 
+    def prepare(self, *modules: Module) -> None:
+        """See `JudgesTogether`. What ptxas refuses is left to `figures`, which says why."""
+        from .ptx import print_module
+        from .toolchain.tools import ToolchainError
+
+        frame = _without_kernels(modules[0])
+        taken = {name for module in modules for item in module.items for name in _names_of(item)}
+        keys: dict[str, bytes] = {}
+        together: dict[bytes, Kernel] = {}
+        for module in modules:
+            if print_module(_without_kernels(module)) != print_module(frame):
+                continue
+            for name, key in _keys_of(module).items():
+                if key not in self._judged and key not in together and name not in self._alone:
+                    numbers = range(len(taken) + 1)
+                    copy = replace(module.kernel(name))
+                    copy.name = next(new for each in numbers if (new := f"{name}_{each}") not in taken)
+                    taken.add(copy.name)
+                    keys[copy.name], together[key] = key, copy
+        if len(together) < 2:
+            return
+        text = print_module(replace(frame, items=[*frame.items, *together.values()]))
+        if len(text) <= _MOST_TOGETHER:
+            with suppress(ToolchainError):
+                self._judged |= {keys[name]: each for name, each in self._judge.figures(text).items()}
+
     def _figures_alone(self, module: Module) -> dict[str, Figures]:
         """The figures of the entries of ``module`` that have been assembled alone, and are the same as then. Raises
         `ToolchainError`."""
@@ -102,25 +133,21 @@ class Assembled:
 
     def float_code(self, module: Module) -> dict[str, list[frozenset[str]]]:
         """See `ReadsFloatCode`. Raises `Refused` where ptxas fails."""
-        from .ptx import parse, print_module
+        from .ptx.printer import print_with_lines
         from .toolchain.tools import ToolchainError
         from .transforms.gate.judge import Refused
 
-        text = print_module(module)
+        text, lines = print_with_lines(module)
         try:
-            lines = self._judge.float_lines(text)
+            kinds = self._judge.float_lines(text)
         except ToolchainError as error:
             raise Refused(" ".join(str(error).split())[:200]) from error
-        # The printed text has one instruction per line. It is parsed again to get the line of each instruction.
-        printed = parse(text)
-        if len(printed.entries) == 1 and not any(instr.form.is_call for instr in printed.entries[0].instructions()):
-            self._alone.add(printed.entries[0].name)
+        entries = module.entries
+        if len(entries) == 1 and not any(instr.form.is_call for instr in entries[0].instructions()):
+            self._alone.add(entries[0].name)
         return {
-            kernel.name: [
-                lines[kernel.name].get(printed.source.line_column(instr.pos)[0], frozenset())
-                for instr in kernel.instructions()
-            ]
-            for kernel in printed.entries
+            kernel.name: [kinds[kernel.name].get(line, frozenset()) for line in lines[kernel.name]]
+            for kernel in entries
         }
 
     def recall(self, key: str) -> Any:
@@ -144,6 +171,14 @@ class Assembled:
         return key if math.isinf(self._most_warps) else f"at most {self._most_warps:g} warps\0{key}"
 
 
+def _names_of(item: object) -> list[str]:
+    """The names of a kernel and of its parameters. ptxas 13.0 ends with an error if an entry and a parameter of another
+    one have the same name."""
+    from .ptx import Kernel
+
+    return [item.name, *(param.name for param in item.params or ())] if isinstance(item, Kernel) else []
+
+
 def _keys_of(module: Module) -> dict[str, bytes]:
     """By entry of ``module`` a hash of its text and that of the module without entries. Empty if the machine code of an
     entry may depend on other entries or on functions."""
@@ -156,14 +191,19 @@ def _keys_of(module: Module) -> dict[str, bytes]:
         return {}
     if any(instr.form.is_call or instr.form.is_opaque for each in kernels for instr in each.instructions()):
         return {}
-    others = print_module(replace(module, items=[item for item in module.items if not isinstance(item, Kernel)]))
-    before = sha256(others.encode("utf-8", "surrogateescape") + b"\0")
+    before = sha256(print_module(_without_kernels(module)).encode("utf-8", "surrogateescape") + b"\0")
     keys: dict[str, bytes] = {}
     for each in kernels:
         key = before.copy()
         key.update(print_kernel(each).encode("utf-8", "surrogateescape"))
         keys[each.name] = key.digest()
     return keys
+
+
+def _without_kernels(module: Module) -> Module:
+    from .ptx import Kernel
+
+    return replace(module, items=[item for item in module.items if not isinstance(item, Kernel)])
 
 
 def judge_of(

@@ -4,6 +4,7 @@ Requires: every change of the kernel increments its version, as the methods of `
 Guarantees: a cached fact is never older than the kernel. Each access compares versions and drops what is out of date.
 Facts that depend only on the control flow graph survive a change of instructions. Inside a `Facts.preserve` context the
 named fact survives every change; with `Facts.checks_preserved` it is then recomputed and compared.
+Facts that depend on no promise (`fact_marks`) are computed once for several promises: see `Facts.under`.
 An analysis gets the facts that it needs from `Facts`, so dependencies between facts appear only in its code.
 """
 
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..ptx import Instr, Kernel, Module, Reg
+from .fact_marks import for_any_promise, is_for_any_promise
 
 if TYPE_CHECKING:
     from .divergence.divergence import Divergence
@@ -78,6 +80,15 @@ class Facts:
         self._of_code: dict[Callable[[Facts], Any], Any] = {}
         #: The functions whose facts survive changes now, once for each open `preserve` context.
         self._preserved: list[Callable[[Facts], Any]] = []
+        #: The facts with which this shares what depends on no promise, as long as the kernel does not change.
+        self._shared: Facts | None = None
+
+    def under(self, promise: Promise | None) -> Facts:
+        """The facts of the kernel under another promise, without a profile. What depends on no promise is computed once
+        for both, until the kernel changes."""
+        other = Facts(self.kernel, self.module, shape=self.shape, promise=promise)
+        other._shared = self
+        return other
 
     def get(self, compute: Callable[[Facts], T], *, graph_only: bool = False) -> T:
         """The value of ``compute(self)``, computed once for each version of the kernel.
@@ -92,9 +103,19 @@ class Facts:
         try:
             return cache[compute]
         except KeyError:
-            value = compute(self)
+            shared = self._shared
+            if shared is not None and shared.knows(compute, graph_only=graph_only):
+                value = shared.get(compute, graph_only=graph_only)
+            else:
+                value = compute(self)
         cache[compute] = value
         return value
+
+    def knows(self, compute: Callable[[Facts], Any], *, graph_only: bool) -> bool:
+        """Whether the fact has the same value under every promise, and the kernel has not changed since the last
+        access."""
+        is_same = graph_only or is_for_any_promise(compute)
+        return is_same and (self.kernel.version, self.kernel.cfg_version) == (self._version, self._cfg_version)
 
     def forget(self, compute: Callable[[Facts], Any]) -> None:
         """Drop a fact of the code although `preserve` keeps it: a change has made it incomplete."""
@@ -281,12 +302,14 @@ def _loops(facts: Facts) -> Loops:
     return Loops(facts.cfg)
 
 
+@for_any_promise
 def _liveness(facts: Facts) -> Liveness:
     from .values.liveness import Liveness
 
     return Liveness(facts.cfg)
 
 
+@for_any_promise
 def _pressure(facts: Facts) -> Pressure:
     from .values.pressure import Pressure
 
@@ -299,6 +322,7 @@ def _control_dependence(facts: Facts) -> ControlDependence:
     return ControlDependence(facts.cfg, facts.post_dominance)
 
 
+@for_any_promise
 def _late_registers(facts: Facts) -> frozenset[Reg]:
     from .effects import late_registers
 
@@ -311,12 +335,14 @@ def _fixed_instructions(facts: Facts) -> frozenset[Instr]:
     return facts.get(Contraction.of).fixed
 
 
+@for_any_promise
 def _ssa(facts: Facts) -> Ssa:
     from .values.ssa import build_ssa
 
     return build_ssa(facts.cfg, facts.dominance)
 
 
+@for_any_promise
 def _values(facts: Facts) -> Values:
     from .values.value_numbering import number_values
 
@@ -329,12 +355,14 @@ def _memory(facts: Facts) -> Memory:
     return Memory.of(facts)
 
 
+@for_any_promise
 def _divergence(facts: Facts) -> Divergence:
     from .divergence.divergence import Divergence
 
     return Divergence.of(facts)
 
 
+@for_any_promise
 def _branch_divergence(facts: Facts) -> Divergence:
     from .divergence.divergence import Divergence
 

@@ -293,6 +293,18 @@ class Kernel:
             same._new_registers[key] = copied
         return same
 
+    def is_still(self, original: Kernel) -> bool:
+        """Whether nothing has changed since this kernel was made as a `clone` of ``original``: no instruction, and no
+        register or label that is declared. ``original`` must not have changed either."""
+        registers = {prefix: each.count for prefix, each in self._new_registers.items()}
+        return (
+            (self.version, self.cfg_version) == (original.version, original.cfg_version)
+            and len(self.declarations) == len(original.declarations)
+            and registers == {prefix: each.count for prefix, each in original._new_registers.items()}
+            and self._fresh == original._fresh
+            and len(self.names) == len(original.names)
+        )
+
     def restore(self, original: Kernel) -> None:
         """Undo all changes since ``original`` was made as a `clone` of this kernel. ``original`` must not be changed
         before, and not be used any more."""

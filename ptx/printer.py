@@ -5,14 +5,46 @@ Guarantees: the text depends on the IR only, not on the source text. Parsing it 
 
 from __future__ import annotations
 
-from .instructions import Loc
-from .ir import Kernel, Module, Param, RawDirective
+from itertools import accumulate
 
-__all__ = ["print_kernel", "print_module"]
+from .instructions import Loc
+from .ir import Kernel, Module, Param
+
+__all__ = ["print_kernel", "print_module", "print_with_lines"]
 
 
 def print_module(module: Module) -> str:
     """The module as PTX text, with a newline at the end."""
+    texts = _head(module)
+    texts += [print_kernel(item) if isinstance(item, Kernel) else item.text for item in module.items]
+    return "\n".join([*texts, ""])
+
+
+def print_with_lines(module: Module) -> tuple[str, dict[str, list[int]]]:
+    """The text of `print_module`, and by kernel with a body the lines of its instructions in the text, in their order,
+    without directives. The first line is 1.
+
+    >>> from ptxmotion.ptx import parse
+    >>> print_with_lines(parse(".version 9.0\\n.target sm_90\\n.entry k() { bar.sync 0; ret; }"))[1]
+    {'k': [6, 7]}
+    """
+    texts = _head(module)
+    line = 1 + len(texts)
+    lines: dict[str, list[int]] = {}
+    for item in module.items:
+        if isinstance(item, Kernel) and not item.is_declaration:
+            own, places = _kernel_texts(item)
+            starts = list(accumulate((text.count("\n") + 1 for text in own), initial=line))
+            lines[item.name] = [starts[place] for place in places]
+            texts.append("\n".join(own))
+        else:
+            texts.append(print_kernel(item) if isinstance(item, Kernel) else item.text)
+        line += texts[-1].count("\n") + 1
+    return "\n".join([*texts, ""]), lines
+
+
+def _head(module: Module) -> list[str]:
+    """The lines before the items of a module."""
     lines: list[str] = []
     if module.version:
         lines.append(f".version {module.version}")
@@ -20,37 +52,32 @@ def print_module(module: Module) -> str:
         lines.append(f".target {module.target}")
     if module.address_size is not None:
         lines.append(f".address_size {module.address_size}")
-    lines.append("")
-    for item in module.items:
-        if isinstance(item, Kernel):
-            lines.append(print_kernel(item))
-        elif isinstance(item, RawDirective):
-            lines.append(item.text)
-        else:
-            lines.append(item.text)
-    lines.append("")
-    return "\n".join(lines)
+    return [*lines, ""]
 
 
 def print_kernel(kernel: Kernel) -> str:
     """An entry, function or declaration as PTX text, without a newline at its end."""
-    head = _header(kernel)
-    if kernel.is_declaration:
-        return f"{head};"
-    lines = [head, "{"]
-    lines += [f"\t{declaration.text}" for declaration in kernel.declarations if _is_needed(declaration)]
-    _body(kernel, lines)
-    lines.append("}")
-    return "\n".join(lines)
+    return f"{_header(kernel)};" if kernel.is_declaration else "\n".join(_kernel_texts(kernel)[0])
+
+
+def _kernel_texts(kernel: Kernel) -> tuple[list[str], list[int]]:
+    """The texts of the parts of a kernel with a body, and the places of its instructions among them."""
+    texts = [_header(kernel), "{"]
+    texts += [f"\t{declaration.text}" for declaration in kernel.declarations if _is_needed(declaration)]
+    places = _body(kernel, texts)
+    texts.append("}")
+    return texts, places
 
 
 def _is_needed(declaration: object) -> bool:
     return getattr(declaration, "count", None) != 0
 
 
-def _body(kernel: Kernel, lines: list[str]) -> None:
+def _body(kernel: Kernel, lines: list[str]) -> list[int]:
+    """Add the blocks of a kernel to ``lines``. Returns the places of the instructions there, without directives."""
     loc: Loc | None = None
     printed: set[Loc] = set()
+    places: list[int] = []
     add = lines.append
     for block in kernel.blocks:
         if block.label is not None:
@@ -61,13 +88,18 @@ def _body(kernel: Kernel, lines: list[str]) -> None:
                 if loc not in printed:
                     _callers(loc, printed, lines)
                 add(f"\t.loc {loc.text}")
+            if instr.is_directive:
+                add(f"\t{instr.text}")
+                continue
+            places.append(len(lines))
             form = instr.form
-            if instr.is_directive or form.is_call:
+            if form.is_call:
                 add(f"\t{instr.text}")
                 continue
             operands = ", ".join([operand.text for operand in instr.operands])
             text = f"{form.text} {operands}" if operands else form.text
             add(f"\t{text};" if instr.guard is None else f"\t{instr.guard.text} {text};")
+    return places
 
 
 def _callers(loc: Loc, printed: set[Loc], lines: list[str]) -> None:

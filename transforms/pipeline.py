@@ -91,6 +91,8 @@ class KernelTransform:
     drops_clean_up: bool = False
     is_wanted: Callable[[], bool] | None = None
     timings: dict[str, Timing] = field(default_factory=dict[str, Timing])
+    #: By name of a kernel what is known of it, under any promise. It is used for this very kernel only.
+    known: dict[str, Facts] = field(default_factory=dict[str, Facts])
     #: Whether ``float_code`` has refused to read some machine code, so that another run may have another result.
     was_refused: bool = field(default=False, init=False)
     #: The names of the kernels for which the transform was called.
@@ -102,13 +104,19 @@ class KernelTransform:
         reads_code = self.float_code is not None and kernel.has_scopes and may_contract(kernel)
         with_scopes = untouched_copy(kernel) if reads_code else None
         flatten_scopes(kernel)
-        facts = Facts(kernel, module, profile=self.profile, promise=self.promise)
+        facts = self._facts(module, kernel)
         if not may_contract(kernel):
             facts.fixed = frozenset()
             return self._run(module, kernel, facts, remarks)
         if facts.cfg.unmodelled:
             return self._run(module, kernel, facts, remarks)
         return self._run_and_audit(module, kernel, facts, remarks, with_scopes)
+
+    def _facts(self, module: Module, kernel: Kernel) -> Facts:
+        known = self.known.get(kernel.name)
+        if known is not None and known.kernel is kernel and self.profile is None:
+            return known.under(self.promise)
+        return Facts(kernel, module, profile=self.profile, promise=self.promise)
 
     @property
     def identity(self) -> str | None:

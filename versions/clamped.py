@@ -39,7 +39,7 @@ from ..analysis.memory.clamped_indices import CLAMP, Indexed, indices_of
 from ..analysis.values.symbolic_values import Materializer, SymbolicValues
 from ..contract import Condition, Expression, Holds, Number
 from ..contract.expressions import argument, begin, compare, end, minimum
-from ..ptx import TYPES, Block, Instr, Kernel, Mem, Module, Param, Reg, Sym, decode
+from ..ptx import TYPES, Block, Instr, Kernel, Mem, Param, Reg, Sym, decode
 from ..ptx.operands import Imm
 from ..ptx.operations import Operation
 
@@ -63,13 +63,11 @@ class Clamped:
     positions: frozenset[int]
 
 
-def clamp_indices(module: Module, given: Kernel, wanted: Collection[int]) -> Clamped | None:
-    """A copy of the kernel with clamped indices; ``None`` if no load has an index to clamp. ``wanted``: the offsets in
+def clamp_indices(facts: Facts, wanted: Collection[int]) -> Clamped | None:
+    """Clamp indices of the kernel of ``facts``; ``None`` if no load has an index to clamp. ``wanted``: the offsets in
     the source of the loads whose index may be clamped."""
     if not wanted:
         return None
-    kernel = given.clone()
-    facts = Facts(kernel, module)
     candidates = list(_candidates(facts, wanted))
     if not candidates:
         return None

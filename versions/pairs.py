@@ -19,7 +19,7 @@ from ..transforms.remarks import Remarks
 if TYPE_CHECKING:
     from ..transforms.pipeline import KernelTransform
 
-__all__ = ["Pair", "needed_pairs", "promise_of", "transformed"]
+__all__ = ["Pair", "needed_pairs", "promise_of", "transform_with"]
 
 #: The names of two parameters in alphabetical order.
 Pair = tuple[str, str]
@@ -42,18 +42,23 @@ def needed_pairs(
     are kept where the passes give something else without them.
     """
     recording = RecordingPromise(everything=True)
-    wanted = transformed(transform, module, kernel, recording)
+    wanted = _transformed(transform, module, kernel, recording)
     pairs = frozenset((one, two) for _, one, two in recording.asked)
     trials = [pairs & relevant, *(frozenset([pair]) for pair in sorted(pairs))]
     for number, trial in enumerate(trials[:MOST_TRIALS]):
         fewer = trial if number == 0 else pairs - trial
-        if fewer < pairs and transformed(transform, module, kernel, promise_of(kernel.name, fewer)) == wanted:
+        if fewer < pairs and _transformed(transform, module, kernel, promise_of(kernel.name, fewer)) == wanted:
             pairs = fewer
     return pairs
 
 
-def transformed(transform: KernelTransform, module: Module, kernel: Kernel, promise: Promise) -> str:
-    """The text of the kernel after the passes, without a gate."""
+def transform_with(transform: KernelTransform, module: Module, kernel: Kernel, promise: Promise) -> None:
+    """Run the passes over the kernel under a promise, without a gate."""
+    replace(transform, promise=promise, timings={}, observer=None)(module, kernel, Remarks(module))
+
+
+def _transformed(transform: KernelTransform, module: Module, kernel: Kernel, promise: Promise) -> str:
+    """The text of the kernel after the passes."""
     copy = kernel.clone()
-    replace(transform, promise=promise, timings={}, observer=None)(module, copy, Remarks(module))
+    transform_with(transform, module, copy, promise)
     return print_kernel(copy)

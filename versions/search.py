@@ -47,7 +47,7 @@ from .clamped import Clamped, clamp_indices, limit_conditions, limit_values
 from .disjointness import by_allocation, by_ranges
 from .early import Early, early_kernels, early_requirements
 from .inside import inside_buffers, loads_at_home
-from .pairs import Pair, needed_pairs, promise_of, transformed
+from .pairs import Pair, needed_pairs, promise_of, transform_with
 
 if TYPE_CHECKING:
     from ..transforms.passes import Pass
@@ -183,7 +183,7 @@ class VersionSearch:
         pairs: dict[str, frozenset[Pair]] = {}
         for name, kernel in self._given.items():
             flatten_scopes(kernel)
-            facts = Facts(kernel, self._module)
+            facts = self._facts(name)
             pointers = single_pointers(facts)
             if any(each.space == "global" for each in kernel.variables):
                 found[name] = Versioned(reason="own-variable", pointers=pointers)
@@ -214,6 +214,14 @@ class VersionSearch:
             found[name] = replace(found[name], candidates=candidates, not_inside=reason)
         return found
 
+    def _facts(self, name: str) -> Facts:
+        """The facts of a copy of an entry as it was given, which nothing has changed yet. Whoever changes the copy need
+        not say so: then the next call makes another one."""
+        given, known = self._given[name], self._transform.known
+        if name not in known or not known[name].kernel.is_still(given):
+            known[name] = Facts(given.clone(), self._module)
+        return known[name]
+
     def _aligned(self, name: str, disjoint: tuple[Candidate, ...]) -> Candidate | None:
         """The version with vector loads. ``disjoint``: the version that it extends."""
         pairs = disjoint[0].pairs if disjoint else frozenset[Pair]()
@@ -241,12 +249,14 @@ class VersionSearch:
         if not pairs and name in self._merges:
             return self._merges[name]
         promise = RecordingPromise(pairs=promise_of(name, pairs).pairs, assumes=assumed_alignments)
-        transformed(self._transform, self._module, given, promise)
+        transform_with(self._transform, self._module, self._facts(name).kernel, promise)
         return promise.merges.get(name, frozenset())
 
     def _optimized(self, names: Sequence[str], promise: Promise, passes: Sequence[Pass]) -> dict[str, Kernel]:
         """The entries as they were given, optimized under a promise, by name."""
-        return self._optimized_copies([self._given[name].clone() for name in names], promise, passes)
+        results = self._optimized_copies([self._facts(name).kernel for name in names], promise, passes)
+        # What is returned may be kept, but a copy that is still as it was given will be changed for another question.
+        return {name: each.clone() if each.is_still(self._given[name]) else each for name, each in results.items()}
 
     def _optimized_copies(
         self, copies: Sequence[Kernel], promise: Promise, passes: Sequence[Pass]
@@ -273,7 +283,7 @@ class VersionSearch:
         if reason:
             return None, reason
         numbers = {param.name: number for number, param in enumerate(kernel.params or ())}
-        ranges = by_ranges(Facts(self._given[name], self._module), pairs)
+        ranges = by_ranges(self._facts(name), pairs)
         alternatives = [("disjoint buffers", by_allocation(numbers, pairs)), ("disjoint accesses", ranges)]
         requires = {what: conditions for what, conditions in alternatives if conditions is not None}
         return Candidate(kernel, requires, pairs, gained), ""
@@ -317,7 +327,7 @@ class VersionSearch:
         before = fastest[0].kernel if fastest else base
         pairs = lower[0].pairs if lower else frozenset[Pair]()
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
-        trial = clamp_indices(self._module, given, loads_at_home(before, given))
+        trial = clamp_indices(self._facts(name), loads_at_home(before, given))
         for _ in range(_MOST_TRIALS_OF_CLAMPS):
             if trial is None:
                 return None
@@ -333,7 +343,7 @@ class VersionSearch:
                 conditions = (*limit_conditions(trial.limits), *inside)
                 return self._judged_clamped(name, kernel, conditions, trial, lower, before)
             # Clamps of loads that stay where they are cost instructions for nothing.
-            trial = clamp_indices(self._module, given, risen) if risen else None
+            trial = clamp_indices(self._facts(name), risen) if risen else None
         return None
 
     def _judged_clamped(
@@ -369,7 +379,7 @@ class VersionSearch:
     ) -> Candidate | None:
         """The version with loads before barriers, or ``None``. The arguments are those of `_clamped`; ``relevant``: the
         pairs of parameters of which one is written."""
-        base, given = self._module.kernel(name), self._given[name]
+        base = self._module.kernel(name)
         extended = lower[0].kernel if lower else base
         pairs = lower[0].pairs if lower else frozenset[Pair]()
         results = early_kernels(self._transform, self._module, extended)
@@ -379,7 +389,7 @@ class VersionSearch:
             return None
         chosen, gained, warps = found
         more = chosen.needed(self._module, relevant) - pairs
-        requires = early_requirements(Facts(given, self._module), lower[0].requires if lower else {"": ()}, pairs, more)
+        requires = early_requirements(self._facts(name), lower[0].requires if lower else {"": ()}, pairs, more)
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
         return Candidate(chosen.kernel, requires, pairs | more, gained, _up_to(warps), aligned)
 

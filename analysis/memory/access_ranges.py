@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from ...contract import Expression, Number, Operation
 from ...contract.expressions import argument, compare, stack_need
 from ...ptx import Instr, Param
+from ..fact_marks import for_any_promise
 from ..values.polynomial import Poly, TooManyTerms, constant, variable
 from ..values.value_numbering import Values
 from .alias import Reference
@@ -61,6 +62,7 @@ class AccessRange:
     factor: int = 1
 
 
+@for_any_promise
 class AccessRanges:
     """The ranges of one kernel; a fact for `Facts.get`."""
 

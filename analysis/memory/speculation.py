@@ -31,6 +31,7 @@ from ..divergence.sources import Sources
 from ..divergence.varying_bits import Bits
 from ..divergence.varying_values import ValueBits
 from ..effects import is_call_parameter, may_move
+from ..fact_marks import for_any_promise
 from ..values.affine import Affine
 from ..values.value_numbering import Values
 from .alias import Reference
@@ -188,6 +189,7 @@ def _is_labelled(facts: Facts, block: int, label: object) -> bool:
     return isinstance(label, Label) and facts.cfg.blocks[block].label is label
 
 
+@for_any_promise
 class Bounds:
     """The ranges of offsets in declared objects, from the known bits of the values that the offsets are made of."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...ptx import Reg
 from ...ptx.operations import Operation
+from ..fact_marks import for_any_promise
 
 if TYPE_CHECKING:
     from ..manager import Facts
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["wide_loads"]
 
 
+@for_any_promise
 def wide_loads(facts: Facts) -> dict[int, str]:
     """By class of the value that such a load gives: ``s`` if the load sign-extends, ``u`` if it zero-extends."""
     found: dict[int, str] = {}

@@ -72,6 +72,7 @@ from typing import TYPE_CHECKING
 from ...ptx import TYPES, Form, Instr, Kernel, Reg
 from ...ptx.operations import COPIES, Operation
 from ..effects import is_call_parameter, may_remove, memory_space
+from ..fact_marks import for_any_promise
 from .folding import Folding, literal_number, operand_numbers
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Contraction:
     is_fragile: bool = False
 
     @classmethod
+    @for_any_promise
     def of(cls, facts: Facts) -> Contraction:
         """The products of the kernel; a fact for `Facts.get`."""
         return _Classes(facts).classify() if may_contract(facts.kernel) else cls()

@@ -68,9 +68,12 @@ def operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
     """By value: a number. Values have one number where ptxas may find that they are equal: the same instruction
     computes them from equal operands, or loads them from equal addresses, whatever is stored between the two loads. A
     value that is not a key is its own number. The number of a constant is a tuple of ``literal`` and its bits, or of
-    ``constant`` and how it is computed."""
+    ``constant`` and another number for each way in which one is computed."""
     number_of: dict[int, object] = {}
     first_of: dict[object, object] = {}
+    #: By instruction of a constant and the numbers of its operands: the number of the constant. It does not contain those
+    #: of the operands: a chain of sums of equal constants would make it twice as long at each sum.
+    constants: dict[object, object] = {}
     for instr in instrs:
         form = instr.form
         read = [ssa.read(instr, reg) for reg in instr.uses()]
@@ -86,7 +89,7 @@ def operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
             if is_literal:
                 number_of[value] = literal_number(instr.operands[-1], form.type)
             elif is_constant:
-                number_of[value] = ("constant", *key, place)
+                number_of[value] = constants.setdefault((*key, place), ("constant", len(constants)))
             else:
                 number_of[value] = numbers[0] if is_copy else first_of.setdefault((*key, place), value)
     return number_of

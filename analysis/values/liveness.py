@@ -19,7 +19,7 @@ Reference: PTX ISA 9.0, §9.3 (predicated execution); Cooper, Torczon, *Engineer
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
 from ...ptx import Effect, Instr, Reg
@@ -92,14 +92,18 @@ class Liveness:
         return [regs[number] for number in bits(facts)]
 
     def is_live_in(self, reg: Reg, block: int) -> bool:
-        """Whether ``reg`` is live at the start of ``block``."""
-        number = self.index.get(reg)
-        return number is not None and self.live_in[block] >> number & 1 != 0
+        column, bit = _column(self.live_in, self.index.get(reg))
+        return (column(block) or 0) & bit != 0
 
     def is_live_out(self, reg: Reg, block: int) -> bool:
         """Whether ``reg`` is live at the end of ``block``."""
-        number = self.index.get(reg)
-        return number is not None and self.live_out[block] >> number & 1 != 0
+        column, bit = _column(self.live_out, self.index.get(reg))
+        return (column(block) or 0) & bit != 0
+
+    def column_in(self, reg: Reg) -> tuple[Callable[[int], int | None], int]:
+        """Where ``reg`` is live at the start: a function from a block to a bit vector, or `None`, and the bit in it. A
+        row of `live_in` takes longer if the kernel has many registers."""
+        return _column(self.live_in, self.index.get(reg))
 
     def backwards(self, block: int) -> Iterator[tuple[int, Instr, set[Reg]]]:
         """Position, instruction and the registers live after it, for each instruction from the last to the first.
@@ -192,6 +196,13 @@ def _solve_sparse(cfg: Cfg, gen: Mapping[int, int], kill: Mapping[int, int]) -> 
     return {b: ins[b] for b in touched if ins[b]}, {b: outs[b] for b in touched if outs[b]}
 
 
+def _column(rows: Sequence[int], number: int | None) -> tuple[Callable[[int], int | None], int]:
+    """See `Liveness.column_in`. Nothing has the number `None`."""
+    if number is None:
+        return rows.__getitem__, 0
+    return rows.column(number) if isinstance(rows, _Rows) else (rows.__getitem__, 1 << number)
+
+
 class _Rows(Sequence[int]):
     """The bit vectors of all blocks, joined from their columns on access."""
 
@@ -201,6 +212,10 @@ class _Rows(Sequence[int]):
 
     def __len__(self) -> int:
         return self._count
+
+    def column(self, number: int) -> tuple[Callable[[int], int | None], int]:
+        """The column with a bit, by block, and the bit in it."""
+        return self._columns[number // COLUMN].get, 1 << number % COLUMN
 
     @overload
     def __getitem__(self, index: int) -> int: ...

@@ -189,18 +189,16 @@ class _Builder:
         if not any(frontier):
             return
         live = Liveness(self.cfg, self.complex, self.mentions)
-        index, live_in = live.index, live.live_in
         ssa = self.ssa
         for reg, blocks in self.complex.items():
-            number = index.get(reg)
-            if number is None:
+            if reg not in live.index:
                 continue  # never live across a boundary
-            bit = 1 << number
+            column, bit = live.column_in(reg)
             placed: set[int] = set()
             work = list(blocks)
             while work:
                 for join in frontier[work.pop()]:
-                    if join not in placed and live_in[join] & bit:
+                    if join not in placed and (column(join) or 0) & bit:
                         placed.add(join)
                         ssa.phis[join].append(ssa.new_value(reg, join, None))
                         work.append(join)

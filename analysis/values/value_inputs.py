@@ -11,9 +11,11 @@ Reference: Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from ...graphs import strongly_connected_components
 from .symbolic_values import SymbolicValues, is_load
+from .value_numbering import Key
 
 __all__ = ["Candidates", "ValueInputs"]
 
@@ -29,89 +31,100 @@ class ValueInputs:
     def __init__(self, symbols: SymbolicValues) -> None:
         self.symbols = symbols
         #: By number: the result of `of`.
-        self._inputs: dict[int, tuple[int, frozenset[int]]] = {}
-        #: By φ: the result of `_find_of_phis`; ``None``: not computed yet.
-        self._of_phis: dict[int, int] | None = None
-        #: By number: the result of `reached`.
+        self._inputs: dict[int, int] = {}
+        #: By number: the results of `reached` and of `_operands`.
         self._reached: dict[int, int] = {}
+        self._operands_of: dict[int, Sequence[int]] = {}
+        #: By number: as `reached`, but only unknown inputs of arguments count as all.
+        self._closed: dict[int, int] = {}
+        #: By number of a φ the numbers of its arguments; ``None``: not found yet.
+        self._arguments: dict[int, list[int]] | None = None
+        #: The φs with an argument whose inputs are unknown.
+        self._unknown: set[int] = set()
 
     def can_become(self, number: int, other: int) -> bool:
         """Whether ``number`` may become ``other`` by replacing its φs by their arguments, any number of times."""
-        return not self.of(other)[0] & ~self.reached(number)
+        return not self.of(other) & ~self.reached(number)
+
+    def of(self, number: int) -> int:
+        """Hashes of the inputs of ``number``."""
+        found = self._inputs
+        work = [] if number in found else [number]
+        while work:
+            each = work[-1]
+            operands = self._operands(each)
+            missing = [other for other in operands if other not in found]
+            if missing:
+                work += missing
+                continue
+            inputs = 0 if operands else self._own(each)
+            for other in operands:
+                inputs |= found[other]
+            found[each] = inputs
+            work.pop()
+        return found[number]
 
     def reached(self, number: int) -> int:
         """Hashes of the inputs of ``number`` and of all arguments of its φs; -1 (all bits) if they are unknown."""
         inputs = self._reached.get(number)
         if inputs is None:
-            if self._of_phis is None:
-                self._of_phis = self._find_of_phis()
-            inputs, phis = self.of(number)
-            for phi in phis:
-                inputs |= self._of_phis[phi]
-            if self.symbols.leaves(number) is None:
-                inputs = -1
-            self._reached[number] = inputs
+            if number not in self._closed:
+                self._close(number)
+            inputs = self._reached[number] = -1 if self.symbols.leaves(number) is None else self._closed[number]
         return inputs
 
-    def _find_of_phis(self) -> dict[int, int]:
-        """By number of a φ: the hashes of its inputs, of its arguments, and of the φs in these: the least solution."""
-        made: dict[int, int] = {}
-        reads: dict[int, set[int]] = {}
-        for by_number in self.symbols.phis.values():
+    def _find_arguments(self) -> dict[int, list[int]]:
+        symbols = self.symbols
+        found: dict[int, list[int]] = {}
+        for by_number in symbols.phis.values():
             for own, phi in by_number.items():
-                made[own] = made.get(own, 0) | 1 << own % _HASHES
-                for _, value in self.symbols.ssa.phi_args.get(phi, ()):
-                    argument = self.symbols.values.number[value]
-                    own_made, phis = self.of(argument)
-                    made[own] |= own_made if self.symbols.leaves(argument) is not None else -1
-                    reads.setdefault(own, set()).update(phis)
-        readers: dict[int, list[int]] = {}
-        for own, phis in reads.items():
-            for phi in phis:
-                readers.setdefault(phi, []).append(own)
-        work = list(made)
-        waiting = set(work)
-        while work:
-            phi = work.pop()
-            waiting.discard(phi)
-            for own in readers.get(phi, ()):
-                if made[phi] & ~made[own]:
-                    made[own] |= made[phi]
-                    if own not in waiting:
-                        waiting.add(own)
-                        work.append(own)
-        return made
+                arguments = [symbols.values.number[value] for _, value in symbols.ssa.phi_args.get(phi, ())]
+                found.setdefault(own, []).extend(arguments)
+                if None in [symbols.leaves(each) for each in arguments]:
+                    self._unknown.add(own)
+        return found
 
-    def of(self, number: int) -> tuple[int, frozenset[int]]:
-        """(hashes of the inputs of ``number``, numbers of the φs among them)."""
-        memoized = self._inputs.get(number)
-        if memoized is not None:
-            return memoized
+    def _close(self, number: int) -> None:
+        """Compute `_closed` of a number and of all numbers that it is computed from, also by arguments of φs: the least
+        solution. Linear in these numbers and their operands."""
+        if self._arguments is None:
+            self._arguments = self._find_arguments()
+        arguments, closed = self._arguments, self._closed
+        reads: dict[int, Sequence[int]] = {}
         work = [number]
         while work:
-            each = work[-1]
-            if each in self._inputs:
-                work.pop()
-                continue
-            place, key = self.symbols.places.get(each), self.symbols.key(each)
-            if place is not None or key[0] in _INPUTS or is_load(key):
-                is_phi = place is not None and place.position < 0
-                self._inputs[each] = 1 << each % _HASHES, frozenset([each] if is_phi else [])
-                work.pop()
-                continue
-            children = self.symbols.children(key)
-            missing = [child for child in children if child not in self._inputs]
-            if missing:
-                work += missing
-                continue
-            inputs, phis = 0, frozenset[int]()
-            for child in children:
-                of_child = self._inputs[child]
-                inputs |= of_child[0]
-                phis |= of_child[1]
-            self._inputs[each] = inputs, phis
-            work.pop()
-        return self._inputs[number]
+            each = work.pop()
+            if each not in reads and each not in closed:
+                others = arguments.get(each)
+                reads[each] = others = self._operands(each) if others is None else others
+                work += others
+        for component in strongly_connected_components(reads, reads):
+            inputs = 0
+            for each in component:
+                others = reads[each]
+                if each in self._unknown:
+                    inputs = -1
+                elif not others or each in arguments:
+                    inputs |= self._own(each)
+                for other in others:
+                    inputs |= closed.get(other, 0)
+            for each in component:
+                closed[each] = inputs
+
+    def _own(self, number: int) -> int:
+        """The hash of a number without operands, if it is an input."""
+        return 1 << number % _HASHES if self._is_input(number, self.symbols.key(number)) else 0
+
+    def _is_input(self, number: int, key: Key) -> bool:
+        return number in self.symbols.places or key[0] in _INPUTS or is_load(key)
+
+    def _operands(self, number: int) -> Sequence[int]:
+        """The numbers from which a number is computed, up to its inputs."""
+        known = self._operands_of.get(number)
+        if known is None:
+            key = self.symbols.key(number)
+            known = self._operands_of[number] = () if self._is_input(number, key) else self.symbols.children(key)
+        return known
 
 
 class Candidates:
@@ -122,7 +135,7 @@ class Candidates:
         self._offsets: dict[int, set[int]] = {}
         for base, offset in addresses:
             self._offsets.setdefault(base, set()).add(offset)
-        needed = {base: inputs.of(base)[0] for base in self._offsets}
+        needed = {base: inputs.of(base) for base in self._offsets}
         frequent: dict[int, int] = {}
         for each in needed.values():
             for bit in _bits(each):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from contract_versions import HEAD, body, versions, with_contract
+from ptxmotion.analysis.manager import Facts
 from ptxmotion.contract import Contract, Holds, LaunchChange, TunedMachine, Version
 from ptxmotion.contract import parse as parse_expression
 from ptxmotion.contract.tuning import LaunchClass, Tuning, tuned_preference
@@ -125,7 +126,7 @@ def with_clamps(arm: str) -> str:
     """The kernel with all clamps, before it is optimized."""
     module = parse(KERNEL.replace("ARM", arm))
     kernel = module.kernel("gather")
-    made = clamp_indices(module, kernel, {instr.pos for instr in kernel.instructions()})
+    made = clamp_indices(Facts(kernel, module), {instr.pos for instr in kernel.instructions()})
     assert made is not None
     return print_kernel(made.kernel)
 

@@ -3,11 +3,17 @@
 import operator
 import subprocess
 import sys
+from collections.abc import Callable
+from operator import methodcaller
 
 import pytest
 from ptxmotion.analysis import Facts
+from ptxmotion.analysis.fact_marks import for_any_promise
 from ptxmotion.analysis.manager import NotPreserved
-from ptxmotion.ptx import Block, Instr, Kernel, Reg, decode, parse
+from ptxmotion.analysis.memory.alias import Promise
+from ptxmotion.analysis.profile import Profile
+from ptxmotion.ptx import Block, Instr, Kernel, Reg, decode, parse, print_kernel
+from ptxmotion.transforms.pipeline import KernelTransform
 
 TEXT = (
     ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n)\n{\n.reg .pred %p<4>;\n"
@@ -156,4 +162,67 @@ def test_an_error_inside_the_context_is_not_hidden_by_the_check() -> None:
 def test_importing_the_package_loads_no_analysis() -> None:
     code = "import sys, ptxmotion.analysis; print([m for m in sys.modules if m.startswith('ptxmotion.analysis.')])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.strip() == "['ptxmotion.analysis.manager']"
+    assert found.strip() == "['ptxmotion.analysis.fact_marks', 'ptxmotion.analysis.manager']"
+
+
+@for_any_promise
+def additions_under_any_promise(facts: Facts) -> list[Instr]:
+    return [instr for instr in facts.kernel.instructions() if instr.form.op.base == "add"]
+
+
+def test_what_depends_on_no_promise_is_computed_once() -> None:
+    _, facts = fresh()
+    promise = Promise(everything=True)
+    other = facts.under(promise)
+    assert other.promise is promise and facts.promise is not promise
+    for name in "cfg dominance post_dominance loops liveness pressure control_dependence ssa values divergence".split():
+        assert getattr(other, name) is getattr(facts, name), name
+    assert other.get(additions_under_any_promise) is facts.get(additions_under_any_promise)
+    assert other.memory is not facts.memory and other.memory.promise is promise
+    assert other.get(count_additions) == 2 and count_additions not in facts._of_code  # pyright: ignore[reportPrivateUsage]
+
+
+def test_nothing_is_shared_after_a_change() -> None:
+    kernel, facts = fresh()
+    other = facts.under(Promise(everything=True))
+    assert len(other.get(additions_under_any_promise)) == 2
+    add_an_addition(kernel)
+    assert len(other.get(additions_under_any_promise)) == 3 and other.ssa is not facts.ssa
+    again = facts.under(Promise(everything=True))
+    assert again.ssa is facts.ssa
+
+
+def test_a_profile_is_not_shared() -> None:
+    """Weights of blocks follow from the graph and from the profile."""
+    kernel, _ = fresh()
+    profile = Profile("measured.json", {})
+    transform = KernelTransform([], profile=profile, known={kernel.name: Facts(kernel)})
+    found = transform._facts(parse(TEXT), kernel)  # pyright: ignore[reportPrivateUsage]
+    assert found.profile is profile and found._shared is None  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        methodcaller("changed"),
+        methodcaller("cfg_changed"),
+        methodcaller("new_reg", "b32"),
+        methodcaller("new_label", "L"),
+        methodcaller("insert_block", 0, Block(None, [])),
+    ],
+    ids=["instructions", "edges", "register", "label", "block"],
+)
+def test_a_copy_is_no_longer_as_its_original(change: Callable[[Kernel], object]) -> None:
+    original, _ = fresh()
+    copy = original.clone()
+    assert copy.is_still(original)
+    change(copy)
+    assert not copy.is_still(original)
+
+
+def test_a_register_that_no_instruction_uses_leaves_a_copy_as_it_was() -> None:
+    original, _ = fresh()
+    copy = original.clone()
+    copy.new_reg("b32")
+    copy.drop_unused_new_registers()
+    assert copy.is_still(original) and print_kernel(copy) == print_kernel(original)

@@ -21,6 +21,7 @@ from ptxmotion.ptx import (
     substitute,
 )
 from ptxmotion.ptx.instructions import Return
+from ptxmotion.ptx.printer import print_with_lines
 
 SYNTAX = sorted((Path(__file__).parent.parent / "ptx").glob("syntax_*.ptx"))
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -30,6 +31,18 @@ HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 def test_parsing_what_was_printed_gives_the_same_text(path: Path) -> None:
     text = print_module(load(str(path)))
     assert print_module(parse(text)) == text
+
+
+@pytest.mark.parametrize("path", SYNTAX, ids=lambda path: path.stem)
+def test_the_lines_of_instructions(path: Path) -> None:
+    """Each instruction is at the line at which the parser finds it in the text."""
+    text, lines = print_with_lines(load(str(path)))
+    printed = parse(text)
+    assert text == print_module(printed)
+    assert lines == {
+        kernel.name: [printed.source.line_column(instr.pos)[0] for instr in kernel.instructions()]
+        for kernel in printed.kernels
+    }
 
 
 def edited(kernel: Kernel, instr: Instr) -> str | None:

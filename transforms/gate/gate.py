@@ -33,7 +33,7 @@ from ...ptx import Kernel, Module
 from ..attempt import Attempt
 from .judge import Judge, RecordingJudge, Refused
 from .search import Search, Transform, budget, module_of, try_halves
-from .usual_figures import usual_figures
+from .usual_figures import prepare, usual_figures
 
 __all__ = ["judge_attempts"]
 
@@ -70,7 +70,9 @@ def judge_attempts(
 
 def _decide(judge: Judge, module: Module, changed: Sequence[Attempt], transform: Transform, *, searches: bool) -> bool:
     originals = {attempt.original.name: attempt.original for attempt in changed}
-    before = usual_figures(judge, module_of(module, list(originals.values()), originals))
+    given = module_of(module, list(originals.values()), originals)
+    prepare(judge, given, module_of(module, [attempt.kernel for attempt in changed]))
+    before = usual_figures(judge, given)
     most = budget([attempt.kernel for attempt in changed])
     after = _figures_after(judge, module, changed)
     functions = [attempt for attempt in changed if not attempt.original.is_entry]

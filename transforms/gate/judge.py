@@ -8,7 +8,15 @@ from ...cost import Figures
 from ...ptx import Module
 from ...work_times import WorkTimes
 
-__all__ = ["Judge", "JudgesSmallLaunches", "ReadsFloatCode", "RecordingJudge", "Refused", "TimesItsWork"]
+__all__ = [
+    "Judge",
+    "JudgesSmallLaunches",
+    "JudgesTogether",
+    "ReadsFloatCode",
+    "RecordingJudge",
+    "Refused",
+    "TimesItsWork",
+]
 
 
 class Refused(Exception):
@@ -30,6 +38,15 @@ class TimesItsWork(Protocol):
     """A judge that measures its work, for `--time-passes`."""
 
     times: WorkTimes
+
+
+@runtime_checkable
+class JudgesTogether(Protocol):
+    """A judge that saves time if it knows for which modules it will be asked."""
+
+    def prepare(self, *modules: Module) -> None:
+        """`figures` will be called for each of the modules."""
+        ...
 
 
 @runtime_checkable

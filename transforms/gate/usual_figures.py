@@ -17,24 +17,32 @@ from typing import TYPE_CHECKING
 
 from ...ptx import Instr, Kernel, Label, Module
 from ...ptx.decoding import decode
-from ..partition.interior_copy import BORDER
+from .judge import JudgesTogether
 
 if TYPE_CHECKING:
     from ...cost import Figures
     from .judge import Judge
 
-__all__ = ["find_rare_code", "usual_figures", "usual_part", "usual_parts"]
+__all__ = ["find_rare_code", "prepare", "usual_figures", "usual_part", "usual_parts"]
 
 
 def usual_figures(judge: Judge, module: Module) -> dict[str, Figures]:
     """The figures of each entry by name. Raises `Refused`."""
     parts = usual_parts(module)
-    if not parts:
-        return judge.figures(module)
-    figures = judge.figures(replace(module, items=[*module.items, *parts.values()]))
+    figures = judge.figures(_with_parts(module, parts))
     for name, part in parts.items():
         figures[name] = _of_usual_code(figures[name], figures.pop(part.name))
     return figures
+
+
+def prepare(judge: Judge, *modules: Module) -> None:
+    """`usual_figures` will be called for each of the modules."""
+    if isinstance(judge, JudgesTogether):
+        judge.prepare(*(_with_parts(module, usual_parts(module)) for module in modules))
+
+
+def _with_parts(module: Module, parts: dict[str, Kernel]) -> Module:
+    return replace(module, items=[*module.items, *parts.values()]) if parts else module
 
 
 def _of_usual_code(whole: Figures, usual: Figures) -> Figures:
@@ -52,6 +60,8 @@ def usual_parts(module: Module) -> dict[str, Kernel]:
 
 def find_rare_code(module: Module) -> None:
     """Set `Kernel.rare` of the entries of a parsed module that an earlier run has split. The label shows it."""
+    from ..partition.interior_copy import BORDER  # slow to import, and most runs split no kernel
+
     for kernel in module.entries:
         test = kernel.blocks[0].terminator if kernel.blocks else None
         target = test.operands[-1] if test is not None and test.guard is not None and test.operands else None
