@@ -10,9 +10,9 @@
 file into the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the
 machine code in the executable. So all arms have the same code on the host. An arm is left out if each kernel has the
 same machine code as in another arm. A program is left out, with the reason on stderr and exit code 3, if its Makefile
-has no command to run it without further files, if it needs libraries of CUDA or files that are not there, if nvcc cannot build it, if ptxas does not give
-the machine code that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument
-of most programs, is divided by ten.
+has no command to run it without further files, if it needs libraries of CUDA or files that are not there, if nvcc
+cannot build it, if ptxas does not give the machine code that is in the executable, or if no arm changes a kernel. The
+number of repetitions, the last argument of most programs, is divided by ten.
 
 `run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed
 by `injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in
@@ -467,8 +467,8 @@ class Queue:
 
 
 class Execution:
-    """One execution of a program, which holds ``turn`` from its first context of CUDA to its last time. After ``most`` seconds, besides
-    those for which it waits for its turn, it is killed; then the exit code is `TIMED_OUT`."""
+    """One execution of a program, which holds ``turn`` from its first context of CUDA to its last time. After ``most``
+    seconds, besides those for which it waits for its turn, it is killed; then the exit code is `TIMED_OUT`."""
 
     def __init__(
         self, command: list[str], folder: Path, environment: dict[str, str], most: float, turn: threading.Lock

@@ -460,6 +460,17 @@ def test_a_gain_beside_loops_does_not_make_up_for_slower_loops() -> None:
     assert preferred_warps(quick, slow)
 
 
+def test_the_fetch_of_a_loop_counts_if_it_could_be_measured() -> None:
+    """An iteration of 50 cycles, as in mandelbrot of HeCBench, and one of 534 cycles, as in expdist and adamw."""
+    for iteration, is_slower in ((50.0, True), (534.0, False)):
+        loop = {"looped": 8 * iteration, "quickest": 8 * iteration, "weight_in_loops": 300.0}
+        before = replace(SAME, weight=1000.0, cycles=20_000.0, **loop)
+        after = replace(before, code="b", cycles=19_000.0, fetched=16.0)
+        assert bool(worse(before, after)) is is_slower and is_better(before, after) is not is_slower
+        assert bool(preferred_warps(before, after)) is not is_slower
+    assert "instead of 400" in worse(replace(after, looped=400.0, fetched=0.0), replace(after, looped=400.0))
+
+
 def test_fewer_instructions_in_loops_make_up_for_latencies_of_loops() -> None:
     """As scan and tridiagonal of HeCBench. In mandelbrot and chacha20, there are as many instructions in loops."""
     before = replace(SAME, weight=1000.0, cycles=10_000.0, looped=4000.0, weight_in_loops=900.0)

@@ -193,7 +193,9 @@ def test_the_library_asks_for_its_turn(tmp_path: Path, word: str, status: str, *
     turn.acquire()
     done: list[Any] = []
     execution = threading.Thread(
-        target=lambda: done.append(rig.Execution([str(built() / "program"), "k=1000", word], tmp_path, environment, 20, turn))
+        target=lambda: done.append(
+            rig.Execution([str(built() / "program"), "k=1000", word], tmp_path, environment, 20, turn)
+        )
     )
     execution.start()
     execution.join(timeout=0.5)
