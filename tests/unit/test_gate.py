@@ -250,8 +250,11 @@ def test_loads_that_wait_for_one_another_are_worse_than_fewer_instructions_are_b
     assert "on a full multiprocessor" in worse(before, replace(before, cycles=3900.0, registers=92, warps=32))
     fewer = replace(before, cycles=1900.0, registers=92, warps=32)
     assert worse(before, fewer) == ""
-    busy = replace(before, weight=4000 / 16 / 1.9)
+    busy = replace(before, weight=4000 / 16 / 1.5)
     assert worse(busy, replace(fewer, weight=busy.weight)) == "32 warps on a multiprocessor instead of 64"
+    # As contract of HeCBench, which is 1.13 times as fast with fewer warps.
+    waiting = replace(SAME, weight=1000.0, cycles=1.99 * 16 * 1000, warps=64.0)
+    assert is_better(waiting, replace(waiting, code="b", weight=1138.0, cycles=waiting.cycles * 0.716, warps=48.0))
 
 
 def test_a_judge_that_refuses_gives_everything_back() -> None:
@@ -496,8 +499,8 @@ def test_fewer_instructions_are_no_gain_if_the_warps_wait() -> None:
     assert not is_better(before, fewer) and not worse(before, fewer)
     assert "wait for latencies" in too_small(before, fewer)
     assert is_better(before, replace(fewer, cycles=52_800.0))
-    busy = replace(before, cycles=31_000.0)
-    assert is_better(busy, replace(fewer, cycles=31_000.0))
+    busy = replace(before, cycles=25_000.0)
+    assert is_better(busy, replace(fewer, cycles=25_000.0))
 
 
 def test_the_load_store_unit_is_a_part_of_the_work() -> None:
