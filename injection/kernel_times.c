@@ -12,9 +12,10 @@
  * exit status 75; the launches that ended before are written. KERNEL_TIMES_CUPTI is the path of libcupti; without it,
  * the loader's search path decides. Messages about failures go to stderr.
  *
- * KERNEL_TIMES_TURN is the number of an open socket. With it, the library writes one byte there before the program gets
- * a context, waits for one byte or the end of the stream, and writes another byte after the last time. So programs can
- * start and end while another one is timed, but only one at a time executes kernels.
+ * KERNEL_TIMES_TURN is the number of an open socket. With it, the library writes one byte there when the program has its
+ * first context, waits for one byte or the end of the stream, and writes another byte after the last time. So programs
+ * can start and end while another one is timed, but only one at a time executes kernels. The seconds of
+ * KERNEL_TIMES_SECONDS begin with the turn. If CUPTI does not report contexts, the turn begins before the first one.
  *
  * Guarantees: several processes may append to one file. If something fails, the program runs without it.
  * Refuses: a process that ends without exit handlers (`_exit`, a signal) lacks its last launches, in most cases all. A
@@ -40,7 +41,7 @@
 #define BUFFER_BYTES (8u << 20)
 #define STOPPED 75
 
-enum { CUPTI_SUCCESS = 0, KIND_CONCURRENT_KERNEL = 10 };
+enum { CUPTI_SUCCESS = 0, KIND_CONCURRENT_KERNEL = 10, DOMAIN_RESOURCE = 3, CONTEXT_CREATED = 1 };
 
 typedef struct {
     uint32_t kind;
@@ -61,11 +62,13 @@ _Static_assert(offsetof(kernel_record, start) == 16 && offsetof(kernel_record, g
 
 typedef void (*request_type)(uint8_t **, size_t *, size_t *);
 typedef void (*complete_type)(void *, uint32_t, uint8_t *, size_t, size_t);
+typedef void (*callback_type)(void *, int, uint32_t, const void *);
 
 static int (*get_next_record)(uint8_t *, size_t, uint32_t **);
 static int (*flush_all)(uint32_t);
 static int (*get_dropped)(void *, uint32_t, size_t *);
-static int out = -1, turn = -1;
+static int out = -1, turn_socket = -1, turn = -1; /* turn: the socket, while the turn lasts */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pid_t owner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -127,17 +130,6 @@ static void write_turn(void) {
     if (send(turn, "t", 1, MSG_NOSIGNAL) != 1) perror("kernel_times: KERNEL_TIMES_TURN");
 }
 
-static void wait_for_turn(void) {
-    const char *text = getenv("KERNEL_TIMES_TURN");
-    if (!text) return;
-    turn = atoi(text);
-    fcntl(turn, F_SETFD, FD_CLOEXEC);
-    unsetenv("KERNEL_TIMES_TURN"); /* for a process that the program starts, the number is that of another file */
-    write_turn();
-    char byte;
-    while (recv(turn, &byte, 1, 0) < 0 && errno == EINTR) continue;
-}
-
 static void at_exit(void) {
     if (getpid() != owner) return; /* a process that was forked has no records */
     flush_all(1); /* also buffers that are not full */
@@ -155,12 +147,51 @@ static void *end_later(void *seconds) {
     _exit(STOPPED);
 }
 
+static void start_clock(void) {
+    pthread_t thread;
+    char *seconds = getenv("KERNEL_TIMES_SECONDS");
+    if (seconds && pthread_create(&thread, NULL, end_later, seconds) == 0) pthread_detach(thread);
+}
+
+static void take_turn(void) {
+    turn = turn_socket;
+    write_turn();
+    char byte;
+    while (recv(turn, &byte, 1, 0) < 0 && errno == EINTR) continue;
+    start_clock();
+}
+
+static void on_context(void *data, int domain, uint32_t what, const void *details) {
+    (void)data;
+    (void)details;
+    if (domain == DOMAIN_RESOURCE && what == CONTEXT_CREATED && getpid() == owner) pthread_once(&once, take_turn);
+}
+
 /* dlsym gives data pointers, and ISO C has no conversion of them to function pointers. */
 static bool find(void *library, const char *name, void *target) {
     void *found = dlsym(library, name);
     if (!found) fprintf(stderr, "kernel_times: libcupti has no %s\n", name);
     memcpy(target, &found, sizeof found);
     return found != NULL;
+}
+
+/* Take the turn, if there are turns, when the program has a context. */
+static void wait_for_turn(void *library) {
+    const char *text = getenv("KERNEL_TIMES_TURN");
+    if (!text) {
+        start_clock();
+        return;
+    }
+    turn_socket = atoi(text);
+    fcntl(turn_socket, F_SETFD, FD_CLOEXEC);
+    unsetenv("KERNEL_TIMES_TURN"); /* for a process that the program starts, the number is that of another file */
+    int (*subscribe)(void **, callback_type, void *);
+    int (*enable)(uint32_t, void *, int, uint32_t);
+    void *subscriber;
+    if (!find(library, "cuptiSubscribe", &subscribe) || !find(library, "cuptiEnableCallback", &enable) ||
+        subscribe(&subscriber, on_context, NULL) != CUPTI_SUCCESS ||
+        enable(1, subscriber, DOMAIN_RESOURCE, CONTEXT_CREATED) != CUPTI_SUCCESS)
+        pthread_once(&once, take_turn);
 }
 
 /* The driver calls this function, and takes 0 for a failure. */
@@ -191,10 +222,7 @@ __attribute__((visibility("default"))) int InitializeInjection(void) {
         fprintf(stderr, "kernel_times: CUPTI error %d\n", status);
         return 0;
     }
-    wait_for_turn();
+    wait_for_turn(library);
     atexit(at_exit);
-    pthread_t thread;
-    char *seconds = getenv("KERNEL_TIMES_SECONDS");
-    if (seconds && pthread_create(&thread, NULL, end_later, seconds) == 0) pthread_detach(thread);
     return 1;
 }

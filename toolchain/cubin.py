@@ -92,6 +92,7 @@ class KernelCode:
     cached: float
     looped: float
     quickest: float
+    fetched: float
     calls: tuple[str, ...]
     called: tuple[Mapping[str, int], ...] = ()
     pieces: tuple[tuple[float, float, float], ...] = ()
@@ -319,6 +320,7 @@ def _kernel(image: Image, symbol: Symbol) -> KernelCode:
         cached=counts.cached,
         looped=counts.looped,
         quickest=counts.quickest,
+        fetched=counts.fetched,
         calls=tuple(sorted(set(functions) - {name})),
         called=counts.called,
         pieces=counts.pieces,

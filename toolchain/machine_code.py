@@ -30,7 +30,7 @@ from ..cost import TRIPS
 from ..graphs import strongly_connected_components
 from .machine_ops import kinds, names
 from .repeated_loads import repeated_loads
-from .warp_schedule import alone, by_block, exposed, looped, pieces, quickest
+from .warp_schedule import alone, by_block, exposed, fetched, looped, pieces, quickest
 
 #: The size of an instruction in bytes.
 SIZE = 16
@@ -72,7 +72,8 @@ class MachineCounts:
     of all instructions without padding. `cycles` are those of one warp alone, `exposed` is the latency of global loads
     that it waits for, `cached` are the cycles if each load of the same address in all iterations of a loop misses the
     caches in the first one only, `looped` are the cycles in loops, and `quickest` those on the shortest ways through
-    them; `pieces` are those of the code between barriers (`warp_schedule`).
+    them; `fetched` are those in which it waits in loops for instructions; `pieces` are those of the code between
+    barriers (`warp_schedule`).
     """
 
     instructions: int
@@ -84,6 +85,7 @@ class MachineCounts:
     cached: float
     looped: float
     quickest: float
+    fetched: float
     called: tuple[Mapping[str, int], ...]
     pieces: tuple[tuple[float, float, float], ...] = ()
 
@@ -112,12 +114,13 @@ def count(functions: Mapping[str, Code], entry: str, sm: int) -> MachineCounts:
     cycles = sum(of_blocks)
     waits = exposed(cycles, program.words, classes, graph.blocks, graph.successors, depth)
     cached = _cached(program, sm, classes, graph, depth, cycles)
-    inside = looped(of_blocks, graph.blocks, graph.successors, depth, program.starts)
-    least = quickest(of_blocks, graph.blocks, graph.successors, depth, program.starts)
+    inside = looped(of_blocks, depth)
+    least = quickest(of_blocks, graph.successors, depth)
+    lines = fetched(graph.blocks, graph.successors, depth, program.starts)
     counted, in_calls = (tuple(dict(sorted(each.items())) for each in sums) for sums in (by_depth, called))
     apart = pieces(program.words, classes, graph.blocks, graph.successors, depth, REQUESTS)
     return MachineCounts(
-        len(program.ops), counted, loops, unknown, cycles, waits, cached, inside, least, in_calls, apart
+        len(program.ops), counted, loops, unknown, cycles, waits, cached, inside, least, lines, in_calls, apart
     )
 
 

@@ -206,6 +206,7 @@ def figures_of(code: KernelCode) -> Figures:
         cached=code.cached,
         looped=code.looped,
         quickest=code.quickest,
+        fetched=code.fetched,
         weight_in_loops=float(code.weighted_in_loops),
         requests=float(code.weighted_requests),
         pieces=tuple(Piece(*each) for each in code.pieces),

@@ -17,8 +17,9 @@ load. So the cycles are not a prediction. They are for the comparison of version
 
 The instructions are fetched in lines of 128 bytes, 8 instructions. If a branch back to the head of a loop finds only
 one or two of them in the line of the head, the warp waits for the next line: one cycle if the head is the seventh
-instruction of its line, two if it is the eighth, in every iteration. `looped` has these cycles. `quickest` has them as
-well, and counts of each loop only the blocks of the shortest way through it: an iteration may execute few of them.
+instruction of its line, two if it is the eighth, in every iteration: `fetched`. These cycles are in no other figure.
+`looped` are the cycles in loops; `quickest` counts of each loop only the blocks of the shortest way through it: an
+iteration may execute few of them.
 
 The *exposed* latency is by how much the cycles grow if global memory is twice as slow. It is the part of the latencies
 of global loads that the warp waits for, so it counts the loads that nothing overlaps.
@@ -43,7 +44,7 @@ from typing import TypeAlias
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
 
-__all__ = ["alone", "by_block", "exposed", "looped", "pieces", "quickest"]
+__all__ = ["alone", "by_block", "exposed", "fetched", "looped", "pieces", "quickest"]
 
 #: The latency until operands have been read, in cycles.
 READ = 20
@@ -82,36 +83,35 @@ def alone(
     return sum(by_block(words, classes, blocks, successors, depth, latency))
 
 
-def looped(
-    cycles: Sequence[float],
-    blocks: Sequence[tuple[int, int]],
-    successors: Sequence[Sequence[int]],
-    depth: Sequence[int],
-    starts: Sequence[int] = (0,),
-) -> float:
-    """The cycles of one warp in the blocks of loops, with those in which it waits for instructions. ``cycles`` are
-    those of `by_block`. ``starts``: the numbers of the first instructions of the functions, each of which begins a
-    line.
+def looped(cycles: Sequence[float], depth: Sequence[int]) -> float:
+    """The cycles of one warp in the blocks of loops. ``cycles`` are those of `by_block`.
 
-    >>> looped([5, 96], [(0, 5), (5, 8)], [[1], [1]], [0, 1]), looped([7, 32], [(0, 7), (7, 8)], [[1], [1]], [0, 1])
-    (96.0, 48.0)
+    >>> looped([5, 96], [0, 1])
+    96
     """
-    inside = sum(each for each, around in zip(cycles, depth, strict=True) if around)
-    heads = _heads(successors, depth)
-    return inside + sum(_fetch(blocks[head][0], starts) * loop_weight(depth[head]) for head in heads)
+    return sum(each for each, around in zip(cycles, depth, strict=True) if around)
 
 
-def quickest(
-    cycles: Sequence[float],
+def fetched(
     blocks: Sequence[tuple[int, int]],
     successors: Sequence[Sequence[int]],
     depth: Sequence[int],
     starts: Sequence[int] = (0,),
 ) -> float:
-    """The cycles of one warp in loops if each iteration takes the shortest way from the head back to it. The arguments
-    are those of `looped`.
+    """The cycles in which one warp waits in loops for instructions. ``starts``: the numbers of the first instructions
+    of the functions, each of which begins a line.
 
-    >>> quickest([5, 16, 800, 8], [(0, 1), (1, 3), (3, 99), (99, 101)], [[1], [2, 3], [3], [1]], [0, 1, 1, 1])
+    >>> fetched([(0, 5), (5, 8)], [[1], [1]], [0, 1]), fetched([(0, 7), (7, 8)], [[1], [1]], [0, 1])
+    (0.0, 16.0)
+    """
+    return sum(_fetch(blocks[head][0], starts) * loop_weight(depth[head]) for head in _heads(successors, depth))
+
+
+def quickest(cycles: Sequence[float], successors: Sequence[Sequence[int]], depth: Sequence[int]) -> float:
+    """The cycles of one warp in loops if each iteration takes the shortest way from the head back to it. ``cycles``
+    are those of `by_block`.
+
+    >>> quickest([5, 16, 800, 8], [[1], [2, 3], [3], [1]], [0, 1, 1, 1])
     24.0
     """
     single = [each / loop_weight(around) for each, around in zip(cycles, depth, strict=True)]
@@ -129,7 +129,7 @@ def quickest(
                 heapq.heappush(waiting, (so_far + single[after], after))
         ends = [so_far for block, so_far in least.items() if head in successors[block]]
         if ends:  # otherwise it is a branch back in a function that is called in a loop
-            total += (min(ends) + _fetch(blocks[head][0], starts)) * loop_weight(depth[head])
+            total += min(ends) * loop_weight(depth[head])
     return total
 
 

@@ -92,6 +92,7 @@ class Liveness:
         return [regs[number] for number in bits(facts)]
 
     def is_live_in(self, reg: Reg, block: int) -> bool:
+        """Whether ``reg`` is live at the start of ``block``."""
         column, bit = _column(self.live_in, self.index.get(reg))
         return (column(block) or 0) & bit != 0
 

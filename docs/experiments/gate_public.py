@@ -2,7 +2,7 @@
 
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
     python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
-        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS]
+        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS] [--most KERNELS]
 
 The table is that of `kernel_times_table.py`. The programs are split into two halves by a hash of their names. With
 `--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
@@ -13,6 +13,7 @@ The table is that of `kernel_times_table.py`. The programs are split into two ha
     best       the same for the fastest version of each kernel that is faster by more than 1 %, else nvcc's code
     share      the part of the logarithm of `best` that the rule keeps; n/a if no version is faster by more than 1 %
     programs   the share if each program counts once, with the mean of the logarithms of its kernels
+    90 %       the interval of the share over samples of programs with replacement, 5 to 95 %
 
 `without loops` is the gate without the rule for loops, `latencies of loops` with this rule as it was before, when the
 instructions in loops did not count; on tables without figures of loops, these are the gate. `the arm gated` is what the
@@ -22,8 +23,13 @@ loops: the cycles of a loop depend on its address, which differs if a kernel is 
 A kernel is counted once. Its ratio is that of the times of all its launches. The versions that a rule may keep are
 those of `gated` and `O3`; the first that it accepts is kept, in the order `O3`, `gated`. `best` is over these, too.
 
-With `--again` and the table of another run of the same programs, the kernels are printed that a rule keeps and that are
-slower by more than 1 % in both runs.
+With `--again` and the table of another run of the same programs, kernels count that have times in both. A kernel is
+slower or faster if it is in both runs. Its gain is the mean of both. The fastest version is chosen by the times of one
+run, and its gain is that of the other run, so that noise is no possible gain; this is done both ways. Those that are
+kept and slower are printed. With both options, FILE and the first table may be lists with commas, of runs of different
+programs.
+
+`--most N` counts at most N kernels of a program, the first ones by name.
 
 `--shortest` leaves out kernels whose launches are shorter on average. The clock of CUPTI has steps of 32 ns, which is
 1 % of 3,200 ns.
@@ -39,6 +45,7 @@ import csv
 import hashlib
 import itertools
 import math
+import random
 import statistics
 import sys
 from collections import defaultdict
@@ -95,6 +102,17 @@ class Version:
     before: Figures
     after: Figures
     launches: tuple[Launch, ...]
+    again: Version | None = None
+
+    @property
+    def ratios(self) -> list[float]:
+        """The ratio in each run."""
+        return [self.ratio] if self.again is None else [self.ratio, self.again.ratio]
+
+    @property
+    def gain(self) -> float:
+        """The mean of the logarithms of the ratios."""
+        return statistics.fmean(map(math.log, self.ratios))
 
     @property
     def ratio(self) -> float:
@@ -152,6 +170,7 @@ def _version(rows: Sequence[dict[str, str]]) -> Version:
             looped=_number(first.get(f"looped_{when}")),
             quickest=_number(first.get(f"quickest_{when}")),
             weight_in_loops=_number(first.get(f"weight_in_loops_{when}")),
+            fetched=_number(first.get(f"fetched_{when}")) or 0.0,
         )
         for when in ("before", "after")
     ]
@@ -199,7 +218,7 @@ def by_kernel(versions: Sequence[Version]) -> list[list[Version]]:
 @dataclass(frozen=True)
 class Report:
     """The result of a rule; the docstring of the file explains the figures. ``gain`` and ``best`` are ratios;
-    ``of_programs`` has the logarithms of both if each program counts once."""
+    ``of_programs`` has for each program the sums and the numbers of their logarithms."""
 
     kernels: int
     kept: int
@@ -208,7 +227,7 @@ class Report:
     worst: float
     gain: float
     best: float
-    of_programs: tuple[float, float]
+    of_programs: tuple[tuple[float, float, int], ...]
 
     @property
     def share(self) -> str:
@@ -218,17 +237,55 @@ class Report:
     def row(self) -> str:
         """The figures as cells of a table."""
         figures = f"{self.kernels} | {self.kept} | {self.slower} | {self.faster} | {self.worst:.3f}"
-        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share} | {_share(*self.of_programs)}"
+        once = _share(*(sum(each[part] / each[2] for each in self.of_programs) for part in (0, 1)))
+        return f"{figures} | {self.gain:.4f} | {self.best:.4f} | {self.share} | {once} | {self.interval}"
+
+    @property
+    def interval(self) -> str:
+        """The share over samples of as many programs, 5 and 95 %."""
+        generator = random.Random(1)
+        sums: list[tuple[float, float]] = []
+        for _ in range(2000):
+            sample = generator.choices(self.of_programs, k=len(self.of_programs))
+            sums.append((sum(each[0] for each in sample), sum(each[1] for each in sample)))
+        shares = sorted(gain / best for gain, best in sums if best > 0)
+        return f"{shares[len(shares) // 20]:.0%} to {shares[-len(shares) // 20]:.0%}" if shares else "n/a"
 
 
 def _share(gain: float, best: float) -> str:
     return f"{gain / best:.0%}" if best > 0 else "n/a"
 
 
-def kept_by(versions: Sequence[Version], rule: Rule) -> dict[tuple[str, str], float]:
-    """Program and kernel → the ratio of the version that the rule keeps."""
+def kept_by(versions: Sequence[Version], rule: Rule) -> dict[tuple[str, str], Version]:
+    """Program and kernel → the version that the rule keeps."""
     chosen = (next((each for each in offered if rule(each)), None) for offered in by_kernel(versions))
-    return {(each.program, each.kernel): each.ratio for each in chosen if each is not None}
+    return {(each.program, each.kernel): each for each in chosen if each is not None}
+
+
+def best_gain(offered: Sequence[Version]) -> float:
+    """The logarithm of the ratio of the fastest version, 0 if it is not faster by more than 1 %. It is chosen in one
+    run; the ratio is that of the other one, if there is another one."""
+    gains: list[float] = []
+    for run in range(len(offered[0].ratios)):
+        fastest = max(offered, key=lambda version: version.ratios[run])
+        gains.append(math.log(fastest.ratios[run - 1]) if fastest.ratios[run] > 1 + EFFECT else 0.0)
+    return statistics.fmean(gains)
+
+
+def with_another_run(versions: Sequence[Version], others: Sequence[Version]) -> list[Version]:
+    """The versions that have times in both runs."""
+    again = {(each.program, each.kernel, each.arms): each for each in others}
+    found = ((each, again.get((each.program, each.kernel, each.arms))) for each in versions)
+    return [replace(each, again=other) for each, other in found if other is not None]
+
+
+def first_kernels(versions: Sequence[Version], most: int) -> list[Version]:
+    """The versions of the first ``most`` kernels of each program by name, of those that an arm changes."""
+    kernels: dict[str, set[str]] = defaultdict(set)
+    for offered in by_kernel(versions):
+        kernels[offered[0].program].add(offered[0].kernel)
+    first = {program: sorted(names)[:most] for program, names in kernels.items()}
+    return [each for each in versions if each.kernel in first.get(each.program, [])]
 
 
 def report(versions: Sequence[Version], rule: Rule) -> Report:
@@ -239,21 +296,24 @@ def report(versions: Sequence[Version], rule: Rule) -> Report:
     best: list[float] = []
     of_programs: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for offered in kernels:
-        fastest = max(each.ratio for each in offered)
-        best.append(fastest if fastest > 1 + EFFECT else 1.0)
-        gain = found.get((offered[0].program, offered[0].kernel), 1.0)
-        of_programs[offered[0].program].append((math.log(gain), math.log(best[-1])))
-    means = [tuple(map(statistics.fmean, zip(*each, strict=True))) for each in of_programs.values()]
+        best.append(best_gain(offered))
+        version = found.get((offered[0].program, offered[0].kernel))
+        of_programs[offered[0].program].append((version.gain if version is not None else 0.0, best[-1]))
     return Report(
         len(kernels),
         len(kept),
-        sum(each < 1 - EFFECT for each in kept),
-        sum(each > 1 + EFFECT for each in kept),
-        min(kept, default=1.0),
-        math.exp(sum(map(math.log, kept)) / max(1, len(kernels))),
-        math.exp(sum(map(math.log, best)) / max(1, len(kernels))),
-        (sum(each[0] for each in means), sum(each[1] for each in means)),
+        sum(is_slower(each) for each in kept),
+        sum(min(each.ratios) > 1 + EFFECT for each in kept),
+        math.exp(min((each.gain for each in kept), default=0.0)),
+        math.exp(sum(each.gain for each in kept) / max(1, len(kernels))),
+        math.exp(sum(best) / max(1, len(kernels))),
+        tuple((sum(x for x, _ in each), sum(y for _, y in each), len(each)) for each in of_programs.values()),
     )
+
+
+def is_slower(version: Version) -> bool:
+    """Whether a version is slower by more than 1 % in each run."""
+    return max(version.ratios) < 1 - EFFECT
 
 
 def of_the_gate(version: Version) -> bool:
@@ -331,16 +391,22 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="each version as well")
     parser.add_argument("--again", type=Path, metavar="FILE", help="the table of another run")
     parser.add_argument("--shortest", type=float, default=0, metavar="NANOSECONDS", help="leave out shorter kernels")
+    parser.add_argument("--most", type=int, default=0, metavar="KERNELS", help="count so many kernels of a program")
     parser.add_argument("--without", action="append", default=[], metavar="PROGRAM", help="leave out a program")
     arguments = parser.parse_args()
     versions, others = (
         [
             each
-            for each in read(table)
+            for table in str(tables).split(",")
+            for each in read(Path(table))
             if each.program not in arguments.without and each.nanoseconds >= arguments.shortest
         ]
-        for table in (arguments.table, arguments.again or arguments.table)
+        for tables in (arguments.table, arguments.again or arguments.table)
     )
+    if arguments.again:
+        versions = with_another_run(versions, others)
+    if arguments.most:
+        versions = first_kernels(versions, arguments.most)
     groups = {
         name: [each for each in versions if is_first_half(each.program) is (name == "first")]
         for name in ("first", "other")
@@ -349,16 +415,17 @@ def main() -> int:
         groups = {"unseen": versions}
     for name, of in groups.items():
         print(f"{name}: {len({each.program for each in of})} programs, {len(of)} versions of kernels")
-    print(spread(equal_code(arguments.table, arguments.shortest)))
+    for table in str(arguments.table).split(","):
+        print(spread(equal_code(Path(table), arguments.shortest)))
     if arguments.verbose:
         print_versions(versions)
-    print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share | programs |")
-    print("| --- " * 11 + "|")
+    print("\n| rule | programs | kernels | kept | slower | faster | worst | gain | best | share | programs | 90 % |")
+    print("| --- " * 12 + "|")
     for name, rule in RULES.items():
         for half, of in groups.items():
             print(f"| {name} | {half} | {report(of, rule).row()} |")
     if arguments.again:
-        print_slower_again(versions, others)
+        print_slower_again(versions)
     if arguments.fit:
         for least in (0.001, 0.0015, 0.002, 0.0025, 0.003, 0.004, 0.005, 0.01, 0.02):
             with patch.object(cost, "LEAST_GAIN", least):
@@ -377,16 +444,15 @@ def main() -> int:
     return 0
 
 
-def print_slower_again(versions: Sequence[Version], others: Sequence[Version]) -> None:
+def print_slower_again(versions: Sequence[Version]) -> None:
     """For each rule, the kernels that it keeps and that are slower in both runs."""
     print()
     for name, rule in RULES.items():
-        first, second = kept_by(versions, rule), kept_by(others, rule)
-        both = [key for key in first if key in second]
-        slower = [key for key in both if max(first[key], second[key]) < 1 - EFFECT]
-        named = "".join(f"; {program} {kernel[:40]}" for program, kernel in slower)
+        kept = kept_by(versions, rule).values()
+        slower = [each for each in kept if is_slower(each)]
+        named = "".join(f"; {each.program} {each.kernel[:40]}" for each in slower)
         print(
-            f"{name}: {len(both)} kernels are kept in both runs, {len(slower)} of them slower by more than 1 %{named}"
+            f"{name}: {len(kept)} kernels are kept, {len(slower)} of them slower by more than 1 % in both runs{named}"
         )
 
 
@@ -401,7 +467,7 @@ def print_versions(versions: Iterable[Version]) -> None:
         figures = (after.cycles / before.cycles, after.full / before.full, after.weight / before.weight)
         launched = [launch.warps(before) for launch in each.launches]
         cells = [
-            f"{each.ratio:.3f}",
+            ", ".join(f"{ratio:.3f}" for ratio in each.ratios),
             each.program,
             each.kernel[:30],
             " ".join(each.arms),

@@ -10,9 +10,9 @@
 file into the executable. For each arm of `ARMS`, this PTX is optimized and assembled, and takes the place of the
 machine code in the executable. So all arms have the same code on the host. An arm is left out if each kernel has the
 same machine code as in another arm. A program is left out, with the reason on stderr and exit code 3, if its Makefile
-has no command to run it without further files, if it needs libraries, if nvcc cannot build it, if ptxas does not give
-the machine code that is in the executable, or if no arm changes a kernel. The number of repetitions, the last argument
-of most programs, is divided by ten.
+has no command to run it without further files, if it needs libraries of CUDA or files that are not there, if nvcc
+cannot build it, if ptxas does not give the machine code that is in the executable, or if no arm changes a kernel. The
+number of repetitions, the last argument of most programs, is divided by ten.
 
 `run` needs a GPU, Linux, libcupti, and only the standard library of Python. The launches of each execution are timed
 by `injection/kernel_times.c`, whose library is OUT/libkernel_times.so. All arms of a program are executed in turn, in
@@ -26,7 +26,7 @@ Each line of the file of `--programs` has the name of a program and its argument
 this order. `--arms` selects arms besides that of nvcc.
 
 With `--workers N`, N programs are executed on a GPU side by side: one executes kernels, while the others start up to
-the initialization of CUDA, end, or wait for their turn. Most of a short execution is start and end.
+the creation of a context, end, or wait for their turn. Most of a short execution is start and end.
 """
 
 from __future__ import annotations
@@ -129,8 +129,10 @@ def arguments_of(folder: Path) -> list[str]:
     if not makefile.exists():
         raise LeftOut("it has no Makefile")
     text = re.sub(r"#.*", "", makefile.read_text(errors="replace"))
-    if re.search(r"\s-l\w+|rdc|-dc\b|\bmpi|\.\./", text):
-        raise LeftOut("it needs libraries, relocatable code, or files of other folders")
+    if re.search(r"\s-l(?!(?:pthread|m|rt)\b)\w+|rdc|-dc\b|\bmpi", text):
+        raise LeftOut("it needs libraries or relocatable code")
+    if any(not (folder / path).exists() for path in re.findall(r"\.\./[\w./+-]*", text)):
+        raise LeftOut("it needs files of other folders")
     run = re.search(r"^run:.*\n((?:\t.*\n?)+)", text, re.M)
     lines = [line for line in (run[1] if run else "").splitlines() if "$(program)" in line or "./main" in line]
     if not lines:
@@ -465,8 +467,8 @@ class Queue:
 
 
 class Execution:
-    """One execution of a program, which holds ``turn`` while it has a context of CUDA. After ``most`` seconds, besides
-    those for which it waits for its turn, it is killed; then the exit code is `TIMED_OUT`."""
+    """One execution of a program, which holds ``turn`` from its first context of CUDA to its last time. After ``most``
+    seconds, besides those for which it waits for its turn, it is killed; then the exit code is `TIMED_OUT`."""
 
     def __init__(
         self, command: list[str], folder: Path, environment: dict[str, str], most: float, turn: threading.Lock

@@ -28,7 +28,7 @@ from ptxmotion.cost import loop_weight
 #: How many launch sizes of a kernel the table has.
 MOST_SIZES = 8
 #: The figures of the machine code that the table has of both versions.
-FIGURES = ("registers", "spills", "warps", "weight", "cycles", "looped", "quickest")
+FIGURES = ("registers", "spills", "warps", "weight", "cycles", "looped", "quickest", "fetched")
 #: Further columns for both: instructions, weighted by loop depth, by class.
 CLASSES = {
     "global": ("load_global", "store_global", "load_generic", "store_generic", "atomic", "async_copy"),

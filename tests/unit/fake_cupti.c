@@ -1,11 +1,12 @@
 /* Functions of CUPTI that record launches of `timed_program.c`. Records are 16 bytes longer than those that the library
  * knows, as in later versions of CUPTI. FAKE_CUPTI_DROPPED: how many launches were not recorded. FAKE_CUPTI_STATUS: the
- * status of cuptiActivityEnable. */
+ * status of cuptiActivityEnable. FAKE_CUPTI_SUBSCRIBED: that of cuptiSubscribe. The first launch is reported as the
+ * first context, too. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECORD = 224, KERNEL = 10, NO_MORE = 12 };
+enum { RECORD = 224, KERNEL = 10, NO_MORE = 12, RESOURCE = 3, CONTEXT_CREATED = 1 };
 
 typedef struct {
     const char *name;
@@ -22,7 +23,22 @@ static unsigned number_of(const char *variable) {
     return text ? (unsigned)atoi(text) : 0;
 }
 
+static void (*callback)(void *, int, uint32_t, const void *);
+static int is_enabled;
+
+int cuptiSubscribe(void **subscriber, void *function, void *data) {
+    *subscriber = &is_enabled;
+    memcpy(&callback, &function, sizeof function);
+    return data ? 1 : (int)number_of("FAKE_CUPTI_SUBSCRIBED");
+}
+
+int cuptiEnableCallback(uint32_t enable, void *subscriber, int domain, uint32_t what) {
+    is_enabled = enable && domain == RESOURCE && what == CONTEXT_CREATED;
+    return subscriber == &is_enabled ? 0 : 1;
+}
+
 void fake_launch(const char *name, uint64_t nanoseconds) {
+    if (!count && is_enabled) callback(NULL, RESOURCE, CONTEXT_CREATED, NULL);
     launches[count++] = (launch){name, nanoseconds};
 }
 

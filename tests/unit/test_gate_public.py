@@ -53,7 +53,7 @@ def test_there_is_no_share_where_nothing_is_faster(tmp_path: Path) -> None:
     versions = table(tmp_path / "t.csv", ("p", "k", "O3", 132, 1.005, {"cycles": 90_000.0}))
     found = study.report(versions, study.of_the_gate)
     assert (found.kept, found.faster, found.best, found.share) == (1, 0, 1.0, "n/a")
-    assert found.row().endswith("| 1.0050 | 1.0000 | n/a | n/a")
+    assert found.row().endswith("| 1.0050 | 1.0000 | n/a | n/a | n/a")
 
 
 def test_each_program_counts_once_as_well(tmp_path: Path) -> None:
@@ -63,8 +63,11 @@ def test_each_program_counts_once_as_well(tmp_path: Path) -> None:
         ("q", "k", "O3", 132, 1.1, {"cycles": 110_000.0}),
     )
     found = study.report(versions, study.of_the_gate)
-    assert (found.share, found.row().split(" | ")[-1]) == ("75%", "50%")
-    assert study.kept_by(versions, study.of_the_gate) == {("p", f"k{number}"): 1.1 for number in range(3)}
+    assert (found.share, found.row().split(" | ")[-2:]) == ("75%", ["50%", "0% to 100%"])
+    kept = study.kept_by(versions, study.of_the_gate)
+    assert {key: each.ratio for key, each in kept.items()} == {("p", f"k{number}"): 1.1 for number in range(3)}
+    assert {each.kernel for each in study.first_kernels(versions, 1)} == {"k0", "k"}
+    assert study.report(study.first_kernels(versions, 1), study.of_the_gate).share == "50%"
 
 
 def test_kernels_that_are_slower_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,11 +77,26 @@ def test_kernels_that_are_slower_again(tmp_path: Path, capsys: pytest.CaptureFix
         table(tmp_path / f"{run}.csv", *(("p", name, "O3", 132, each[run], gains) for name, each in ratios.items()))
         for run in (0, 1)
     )
-    study.print_slower_again(first, second)
-    assert (
-        "\nthe gate: 3 kernels are kept in both runs, 1 of them slower by more than 1 %; p a\n"
-        in capsys.readouterr().out
+    versions = study.with_another_run(first, second[:2])
+    study.print_slower_again(versions)
+    expected = "\nthe gate: 2 kernels are kept, 1 of them slower by more than 1 % in both runs; p a\n"
+    assert expected in capsys.readouterr().out
+    found = study.report(versions, study.of_the_gate)
+    assert (found.kept, found.slower, found.faster) == (2, 1, 0)
+    assert found.gain == pytest.approx((0.9 * 0.98 * 0.9) ** (1 / 4))
+
+
+def test_noise_is_no_possible_gain(tmp_path: Path) -> None:
+    """The version that seems the fastest in one run is measured in the other one."""
+    faster, slower = {"cycles": 90_000.0}, {"cycles": 110_000.0}
+    first, second = (
+        table(tmp_path / f"{run}.csv", ("p", "k", "O3", 132, one, slower), ("p", "k", "gated", 132, other, faster))
+        for run, (one, other) in enumerate(((1.2, 1.1), (0.9, 1.1)))
     )
+    assert study.report(first, study.of_the_gate).best == pytest.approx(1.2)
+    found = study.report(study.with_another_run(first, second), study.of_the_gate)
+    assert found.best == pytest.approx((0.9 * 1.1) ** 0.5)  # O3 of the first run is 0.9, gated of the second one 1.1
+    assert (found.gain, found.faster) == (pytest.approx(1.1), 1)
 
 
 def test_figures_of_loops_are_read_if_the_table_has_them(tmp_path: Path) -> None:

@@ -179,10 +179,12 @@ def test_a_program_that_does_not_give_back_its_turn_is_killed(tmp_path: Path) ->
     assert (before.code, before.turn) == (rig.TIMED_OUT, 0)
 
 
-@pytest.mark.parametrize(("word", "ended_by_handler"), [("k=1000", True), ("kill", False)])
-def test_the_library_asks_for_its_turn(tmp_path: Path, word: str, *, ended_by_handler: bool) -> None:
+@pytest.mark.parametrize("status", ["0", "1"])  # of subscribing to the creation of contexts
+@pytest.mark.parametrize(("word", "ended_by_handler"), [("k=2000", True), ("kill", False)])
+def test_the_library_asks_for_its_turn(tmp_path: Path, word: str, status: str, *, ended_by_handler: bool) -> None:
     environment = {
         **os.environ,
+        "FAKE_CUPTI_SUBSCRIBED": status,
         "CUDA_INJECTION64_PATH": str(built_times()),
         "KERNEL_TIMES_CUPTI": str(built() / "libcupti.so.13"),
         "KERNEL_TIMES_OUT": str(tmp_path / "times.tsv"),
@@ -191,7 +193,9 @@ def test_the_library_asks_for_its_turn(tmp_path: Path, word: str, *, ended_by_ha
     turn.acquire()
     done: list[Any] = []
     execution = threading.Thread(
-        target=lambda: done.append(rig.Execution([str(built() / "program"), word], tmp_path, environment, 20, turn))
+        target=lambda: done.append(
+            rig.Execution([str(built() / "program"), "k=1000", word], tmp_path, environment, 20, turn)
+        )
     )
     execution.start()
     execution.join(timeout=0.5)
@@ -247,19 +251,23 @@ def test_the_first_launches_count_where_one_execution_ends_early() -> None:
     [
         ("run: main\n\t$(LAUNCHER) ./$(program) 5 1000\n", ["5", "100"]),
         ("run: main\n\t./main 0.5 20\n", ["0.5", "20"]),
-        ("run: main\n\t./main ../data/graph.txt\n", "it needs libraries, relocatable code, or files of other folders"),
+        ("run: main\n\t./main ../data/graph.txt\n", "it needs files of other folders"),
+        ("flags = -I../here -lm\nrun: main\n\t./main 5\n", ["5"]),
         ("run: main\n\t./main input.txt\n", "it needs files"),
         ("LDFLAGS = -lcublas\nrun: main\n\t./main 5\n", "it needs libraries"),
         ("all: main\n", "its Makefile has no command"),
     ],
 )
 def test_the_command_of_a_makefile(tmp_path: Path, makefile: str, arguments: list[str] | str) -> None:
-    (tmp_path / "Makefile").write_text(makefile)
+    (tmp_path / "here").mkdir()
+    folder = tmp_path / "name-cuda"
+    folder.mkdir()
+    (folder / "Makefile").write_text(makefile)
     if isinstance(arguments, list):
-        assert rig.arguments_of(tmp_path) == arguments
+        assert rig.arguments_of(folder) == arguments
         return
     with pytest.raises(rig.LeftOut, match=arguments):
-        rig.arguments_of(tmp_path)
+        rig.arguments_of(folder)
 
 
 def test_a_process_of_the_program_does_not_ask_for_a_turn(tmp_path: Path) -> None:

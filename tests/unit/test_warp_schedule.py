@@ -131,10 +131,10 @@ def test_the_head_of_a_loop_at_the_end_of_a_line_costs_one_or_two_cycles(length:
     moved = [code_alignment.shifted(cubin, count) for count in range(17)]
     codes = [read_cubin(each)["k"] for each in moved]
     assert [code_alignment.loop_place(each)[0] for each in moved] == [head + count for count in range(17)]
-    least = min(code.looped for code in codes)
-    waits = [(code.looped - least) / TRIPS for code in codes]
+    waits = [code.fetched / TRIPS for code in codes]
     assert waits == [{6: 1, 7: 2}.get((head + count) % 8, 0) for count in range(17)]
     assert {code.cycles - codes[0].cycles - count for count, code in enumerate(codes)} == {0}
+    assert len({code.looped for code in codes}) == 1
 
 
 REREAD = """
