@@ -269,9 +269,10 @@ class Compiled:
         from ...runtime import load
 
         number = _device_number(array)
-        if number not in self._on_device:
-            modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
-            self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
+        with self._lock:  # a second set of kernels would be unloaded while they run
+            if number not in self._on_device:
+                modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
+                self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
         return self._on_device[number]
 
 
@@ -425,7 +426,8 @@ class Pipeline(Generic[P, R]):
                 lowered = lower_plan(scheduled(graph, options, written), options, "schedule")
             else:
                 lowered = lower(graph, lowering, options)
-            self._compiled[key] = Compiled(lowered, chosen, execution)
+            # Two threads get the same object: one that is not kept would end while its launches run.
+            return self._compiled.setdefault(key, Compiled(lowered, chosen, execution))
         return self._compiled[key]
 
     def tune(
