@@ -205,7 +205,9 @@ API cuGraphInstantiate(CUgraphExec* made, CUgraph graph, unsigned long long flag
     *made = new CUgraphExec_st{graph->operations, graph->nodes, {}};
     return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
+// The driver ends the process that calls it without a context.
 API cuGraphExecKernelNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+    if (current == nullptr) std::abort();
     return prepare_node(params, &graph->changed[node]);
 }
 // Of the nodes that can run, the one that was added last runs first.

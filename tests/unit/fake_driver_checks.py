@@ -275,6 +275,23 @@ def check_graphs_of_arrays_in_new_threads() -> None:
         case.check()
 
 
+def check_plans_in_new_threads() -> None:
+    """A plan runs again in a thread in which no context is current. A graph alone refuses to."""
+    case = over_arrays()
+    run = PlanRun(case.plan, case.backend, case.ptx)
+    run.execute({})
+    graph = run.graph({})
+    addresses = {image: int(buffer.pointer) for image, buffer in run.memory.items()}
+    moved = case.backend.allocate(1024)
+    run.memory = dict.fromkeys(run.memory, moved)  # so that the next launch changes the arguments
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fails, lambda: graph.set(addresses, {}), "no context is current in the thread").result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run.execute, {}).result()
+    (launch,) = case.plan.lowered.launches
+    assert launched(case.backend, moved)[:2] == [int(each) for each in launch.grid]
+
+
 def check_what_graphs_of_arrays_hold() -> None:
     """Kernels and buffers of a graph that nothing refers to are held until its last launch has ended."""
     case, waited = over_arrays(), list[bool]()

@@ -85,6 +85,7 @@ class PlanRun:
 
     def graph(self, numbers: Mapping[str, Any]) -> CudaGraph:
         """The CUDA graph for these numbers."""
+        self.cuda.enter()
         addresses = {image: int(buffer.pointer) for image, buffer in self.memory.items()}
         if self._graph is None:
             functions = {name: kernel.handle for name, kernel in self.kernels.items()}
