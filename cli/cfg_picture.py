@@ -311,12 +311,13 @@ class _Drawing:
         self.text(_MARGIN, _MARGIN, self.contents.facts.kernel.name, fontsize=_FONT + 3, fontweight="bold")
         counts = (
             f"{_many(len(cfg), 'block')}, {_many(len(self.contents.loops), 'loop')}, "
-            f"{_many(branches, 'branch', 'es')}: {divergent} may part a warp; {_many(inside, 'block')} in the CDRND"
+            f"{_many(branches, 'branch', 'es')}: {divergent} may part a warp; "
+            f"{_many(inside, 'block')} under no such branch"
         )
         self.text(_MARGIN, _MARGIN + 17, counts, _PALE)
         x, y = _MARGIN, _MARGIN + 37
         for fill, edge, text in (
-            (_INSIDE, _PALE, "in the CDRND"),
+            (_INSIDE, _PALE, "under no divergent branch"),
             (_OUTSIDE, _PALE, "under a divergent branch"),
             ("white", _RED, "may part a warp"),
         ):

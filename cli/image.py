@@ -234,6 +234,8 @@ def _show(arguments: argparse.Namespace) -> int:
         usage_error("--save-schedule writes the schedule of --schedule")
     if arguments.output and arguments.output == arguments.save_schedule:
         usage_error(f"-o and --save-schedule are the same file, {arguments.output}")
+    if arguments.output and Path(arguments.output).suffix.lower() not in ("", ".svg"):
+        usage_error(f"the picture is an SVG file: -o FILE.svg, not {arguments.output}")
     if arguments.counts and arguments.lowering not in _PARTITIONED:
         usage_error(f"--counts counts the instructions of regions: --lowering={', '.join(_PARTITIONED)}")
     lowered = _lowered(found, sizes, arguments)

@@ -82,4 +82,7 @@ def scalar(value: Any, type: t.Scalar, what: str, place: Place | None) -> Any:
         if not low <= int(value) <= high:
             raise DslError(f"{what} is {value}, which does not fit {type}", place)
         return type.dtype.type(int(value))
-    return type.dtype.type(value)
+    try:
+        return type.dtype.type(value)
+    except OverflowError:  # an integer beyond the largest double
+        raise DslError(f"{what} is an integer that does not fit {type}", place) from None

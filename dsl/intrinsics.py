@@ -37,7 +37,8 @@ class Overload:
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
     """A row. ``arity`` is the least and greatest number of arguments. ``spellings`` gives the C name for each type, for
-    rules other than ``fixed``. ``last`` are arguments that the C function has at the end."""
+    rules other than ``fixed``. ``last`` are arguments that the C function has at the end. ``of_threads``: what it does
+    depends on which threads execute it together, or when."""
 
     name: str
     rule: str
@@ -45,6 +46,7 @@ class Intrinsic:
     spellings: tuple[tuple[Scalar, str], ...] = ()
     overloads: tuple[Overload, ...] = ()
     last: tuple[str, ...] = ()
+    of_threads: bool = False
 
     def spelling(self, type: Scalar) -> str | None:
         """The name of the function in C++ for arguments of ``type``; None if it takes none of them."""
@@ -84,9 +86,9 @@ def _test(name: str) -> Callable[[float], bool]:
     return _floats(name, name, name, 1, "test")
 
 
-def _fixed(name: str, *overloads: Overload) -> Any:
+def _fixed(name: str, *overloads: Overload, of_threads: bool = False) -> Any:
     counts = [len(overload.params) for overload in overloads]
-    return _row(Intrinsic(name, "fixed", (min(counts), max(counts)), overloads=overloads))
+    return _row(Intrinsic(name, "fixed", (min(counts), max(counts)), overloads=overloads, of_threads=of_threads))
 
 
 def _bits(name: str, narrow: str, wide: str, result: Scalar | None = None) -> Callable[[int], int]:
@@ -98,20 +100,21 @@ def _convert(name: str, source: Scalar, result: Scalar, cuda: str) -> Any:
 
 
 def _void(name: str, cuda: str) -> Callable[[], None]:
-    return _fixed(name, Overload((), VOID, cuda))
+    return _fixed(name, Overload((), VOID, cuda), of_threads=True)
 
 
 def _count(name: str, cuda: str) -> Callable[[int], int]:
-    return _fixed(name, Overload((I32,), I32, cuda))
+    return _fixed(name, Overload((I32,), I32, cuda), of_threads=True)
 
 
 def _vote(name: str, cuda: str, result: Scalar) -> Any:
-    return _fixed(name, Overload((U32, I32), result, cuda))
+    return _fixed(name, Overload((U32, I32), result, cuda), of_threads=True)
 
 
 def _atomic(name: str, cuda: str, *types: Scalar) -> Any:
     arity = 3 if name == "atomic_cas" else 2
-    return _row(Intrinsic(name, "atomic", (arity, arity), tuple((type, cuda) for type in types)))
+    spellings = tuple((type, cuda) for type in types)
+    return _row(Intrinsic(name, "atomic", (arity, arity), spellings, of_threads=True))
 
 
 def _update(name: str, cuda: str, *types: Scalar) -> Callable[[ptr[T] | Array[T], T], T]:
@@ -120,11 +123,11 @@ def _update(name: str, cuda: str, *types: Scalar) -> Callable[[ptr[T] | Array[T]
 
 def _shuffle(name: str, cuda: str) -> Callable[..., Any]:
     types = (I32, U32, I64, U64, F32, F64)
-    return _row(Intrinsic(name, "shuffle", (3, 4), tuple((type, cuda) for type in types)))
+    return _row(Intrinsic(name, "shuffle", (3, 4), tuple((type, cuda) for type in types), of_threads=True))
 
 
 def _warp_reduce(name: str, cuda: str, *types: Scalar) -> Callable[[int, int], int]:
-    return _fixed(name, *(Overload((U32, type), type, cuda) for type in types))
+    return _fixed(name, *(Overload((U32, type), type, cuda) for type in types), of_threads=True)
 
 
 # Floating point: correctly rounded, or with the error that the Math API documents
@@ -217,7 +220,7 @@ threadfence = _void("threadfence", "__threadfence")
 threadfence_block = _void("threadfence_block", "__threadfence_block")
 threadfence_system = _void("threadfence_system", "__threadfence_system")
 syncwarp: Callable[..., None] = _fixed(
-    "syncwarp", Overload((), VOID, "__syncwarp"), Overload((U32,), VOID, "__syncwarp")
+    "syncwarp", Overload((), VOID, "__syncwarp"), Overload((U32,), VOID, "__syncwarp"), of_threads=True
 )
 
 # Warps
@@ -228,9 +231,12 @@ shfl_xor_sync = _shuffle("shfl_xor_sync", "__shfl_xor_sync")
 ballot_sync: Callable[[int, bool | int], int] = _vote("ballot_sync", "__ballot_sync", U32)
 any_sync: Callable[[int, bool | int], bool] = _vote("any_sync", "__any_sync", I32)
 all_sync: Callable[[int, bool | int], bool] = _vote("all_sync", "__all_sync", I32)
-activemask: Callable[[], int] = _fixed("activemask", Overload((), U32, "__activemask"))
+activemask: Callable[[], int] = _fixed("activemask", Overload((), U32, "__activemask"), of_threads=True)
 match_any_sync: Callable[[int, int], int] = _fixed(
-    "match_any_sync", Overload((U32, U32), U32, "__match_any_sync"), Overload((U32, U64), U32, "__match_any_sync")
+    "match_any_sync",
+    Overload((U32, U32), U32, "__match_any_sync"),
+    Overload((U32, U64), U32, "__match_any_sync"),
+    of_threads=True,
 )
 reduce_add_sync = _warp_reduce("reduce_add_sync", "__reduce_add_sync", I32, U32)
 reduce_min_sync = _warp_reduce("reduce_min_sync", "__reduce_min_sync", I32, U32)
@@ -252,7 +258,7 @@ atomic_dec = _update("atomic_dec", "atomicDec", U32)
 def _ordered() -> Callable[[ptr[T] | Array[T], T], T]:
     last = ("__NV_ATOMIC_ACQ_REL", "__NV_THREAD_SCOPE_DEVICE")
     spellings = ((U32, "__nv_atomic_fetch_add"), (U64, "__nv_atomic_fetch_add"))
-    return _row(Intrinsic("atomic_add_acq_rel", "atomic", (2, 2), spellings, last=last))
+    return _row(Intrinsic("atomic_add_acq_rel", "atomic", (2, 2), spellings, last=last, of_threads=True))
 
 
 # It orders all accesses before it and after it, like a fence on either side, and costs less.
@@ -265,7 +271,7 @@ def _cas() -> Callable[[ptr[T] | Array[T], T, T], T]:
 
 atomic_cas = _cas()
 
-clock64: Callable[[], int] = _fixed("clock64", Overload((), I64, "clock64"))
+clock64: Callable[[], int] = _fixed("clock64", Overload((), I64, "clock64"), of_threads=True)
 
 
 __all__ = [*INTRINSICS, "INTRINSICS", "Intrinsic", "Overload"]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -28,6 +28,7 @@ import importlib.util
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -193,7 +194,8 @@ class _LaunchConfig(ctypes.Structure):
 
 
 class CudaBackend:
-    """One GPU, one context, one stream. One thread at a time may use it; its device becomes current in each.
+    """One GPU, one context, one stream. One thread at a time may use it; its device becomes current in each. Its memory
+    is freed when nothing refers to it any more.
 
     ``stream`` is a `cuda.core.Stream`. ``_pool`` maps a size to the pointers of freed allocations of this size,
     ``_cubins`` maps PTX to its cubin, and ``_allowed`` maps the handle of a kernel to the bytes of dynamic shared
@@ -221,6 +223,10 @@ class CudaBackend:
         if self.sm < 75:
             raise MachineMissing(f"the GPU has sm_{self.sm}, and sm_75 or newer is required")
         self._pool: dict[int, list[int]] = {}
+        #: The pointers of all allocations, also of those in the pool.
+        self._allocated: set[int] = set()
+        context = self.call("cuCtxGetCurrent")
+        weakref.finalize(self, _free_all, self.driver, context, self._allocated).atexit = False
         self._cubins: dict[str, bytes] = {}
         self._allowed: dict[int, int] = {}
         self._kernels: list[CudaKernel] = []
@@ -304,6 +310,7 @@ class CudaBackend:
             status, pointer = self.driver.cuMemAlloc(size)
         if status != self.driver.CUresult.CUDA_SUCCESS:
             raise DeviceFailed(f"cuMemAlloc of {size} bytes: {status.name}")
+        self._allocated.add(int(pointer))
         return CudaBuffer(int(pointer), nbytes, size)
 
     def free(self, buffer: CudaBuffer, /) -> None:
@@ -318,6 +325,7 @@ class CudaBackend:
         for pointers in self._pool.values():
             for pointer in pointers:
                 self.call("cuMemFree", pointer)
+            self._allocated.difference_update(pointers)
         self._pool.clear()
 
     def view(self, buffer: CudaBuffer, offset: int, nbytes: int, /) -> CudaBuffer:
@@ -528,6 +536,16 @@ class CudaBackend:
     def destroy_graph(self, graph: Any) -> None:
         """Destroy a graph that is not running."""
         graph.close()
+
+
+def _free_all(driver: Any, context: Any, pointers: set[int]) -> None:
+    """Free the memory of a backend. The driver first finishes the work that uses it. The thread may be any one."""
+    call_driver(driver, "cuCtxPushCurrent", context)
+    try:
+        for pointer in pointers:
+            call_driver(driver, "cuMemFree", pointer)
+    finally:
+        call_driver(driver, "cuCtxPopCurrent")
 
 
 def _nothing() -> None:

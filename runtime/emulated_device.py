@@ -3,13 +3,15 @@
 The buffer of an array is the memory of the array that owns it (the end of `base`). So two views of one array are in one
 buffer, as two pointers into one allocation, and the buffer has no padding.
 
-Requires: arrays that are writable. Guarantees: arrays have their new content when a launch returns.
+Requires: arrays that are writable. Guarantees: arrays have their new content when a launch returns; launches of one
+module run one after the other, whatever threads make them.
 Refuses: `LaunchError` and `EmulatorFault` as the emulator does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -53,6 +55,8 @@ class EmulatedModule:
 
     def __init__(self, device: EmulatedDevice, module: EmulatorModule, kernels: Sequence[KernelContract]) -> None:
         self.device, self.module = device, module
+        #: Held by a launch: launches of a module use the same memory of the emulator.
+        self.lock = threading.Lock()
         self._statistics = {kernel.name: Statistics(kernel) for kernel in kernels}
         #: For each entry the sizes of the parameters behind those of the kernel.
         self.extra_sizes: dict[str, list[int]] = {}
@@ -62,7 +66,8 @@ class EmulatedModule:
                 self.extra_sizes[version.entry] = [each.size for each in parameters[len(kernel.parameters) :]]
 
     def begin(self) -> EmulatedLaunch:
-        """Begin a launch. Its `end` copies arrays back."""
+        """Begin a launch. Its `end` copies arrays back, and lets the next launch begin."""
+        self.lock.acquire()
         return EmulatedLaunch(self)
 
     def stream_of(self, stream: Any) -> int:
@@ -132,10 +137,13 @@ class EmulatedLaunch:
 
     def end(self) -> None:
         """Copy all buffers to their arrays, and free them."""
-        for owner, buffer in self._by_memory.values():
-            ctypes.memmove(owner.ctypes.data, buffer.bytes[: owner.nbytes].tobytes(), owner.nbytes)
-            self._space.free(buffer)
-        self._by_memory.clear()
+        try:
+            for owner, buffer in self._by_memory.values():
+                ctypes.memmove(owner.ctypes.data, buffer.bytes[: owner.nbytes].tobytes(), owner.nbytes)
+                self._space.free(buffer)
+            self._by_memory.clear()
+        finally:
+            self._of.lock.release()
 
     # --- launching ---------------------------------------------------------------------------------------------
 

@@ -7,9 +7,10 @@ Refuses: with ``strict``, such a contract by `ContractError`. `PtxError` for PTX
 
 from __future__ import annotations
 
+import operator
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -19,6 +20,7 @@ from ..contract.wording import condition_words
 from ..ptx import Module as PtxModule
 from ..ptx import parse
 from ..ptx.verify import verify
+from ..spelling import did_you_mean
 from .arguments import Packed, Packer, split
 from .choice import Choice, Flag, Request, Triple
 from .matching import mismatches, parameters_of
@@ -206,6 +208,9 @@ class LaunchOptions(TypedDict, total=False):
     flags: Flag
 
 
+_OPTIONS = frozenset(LaunchOptions.__annotations__)
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """Which entry a launch would take, and why those before it are not taken: the entry and a reason in words."""
@@ -233,7 +238,7 @@ class Kernel:
         """Launch the kernel, in the first version whose conditions hold and that is expected to be faster.
 
         An argument is an array, an integer, a float, a NumPy scalar, bytes or a ctypes structure. Raises `TypeError`,
-        `OverflowError`, and what the device raises.
+        `OverflowError`, `IndexError` for an extent of a parameter that does not exist, and what the device raises.
         """
         device = self._module.begin()
         try:
@@ -269,7 +274,11 @@ class Kernel:
     def _request(
         self, packed: Packed, grid: int | Sequence[int], block: int | Sequence[int], options: LaunchOptions
     ) -> Request:
+        if unknown := sorted(options.keys() - _OPTIONS):
+            raise TypeError(f"{self.name}: a launch has no option {unknown[0]!r}{did_you_mean(unknown[0], _OPTIONS)}")
         for index, (begin, end) in options.get("extents", {}).items():
+            if not 0 <= index < len(self.contract.parameters):
+                raise IndexError(f"{self.name} has no parameter {index}, for which an extent is given")
             packed.extents[index] = Extent(begin, end)
         attributes: list[tuple[int, bytes]] = []
         if options.get("cooperative"):
@@ -281,7 +290,7 @@ class Kernel:
             split(self.contract.parameters, packed.block),
             _three(grid),
             _three(block),
-            options.get("shared", 0),
+            _size(options.get("shared", 0)),
             self._module.stream_of(options.get("stream")),
             tuple(attributes),
             packed.extents,
@@ -302,10 +311,18 @@ class Kernel:
         self._module.attributes_changed(self.contract)
 
 
+def _size(value: int) -> int:
+    """A number of bytes or of threads. Raises `TypeError` and `OverflowError`."""
+    size = operator.index(value)
+    if not 0 <= size < 1 << 32:
+        raise OverflowError(f"{size} is no size")
+    return size
+
+
 def _three(size: int | Sequence[int]) -> Triple:
     if isinstance(size, int) and 0 <= size < 1 << 32:
         return size, 1, 1
-    parts = (int(size),) if isinstance(size, int) else tuple(int(each) for each in size)
+    parts = tuple(map(operator.index, size if isinstance(size, Iterable) else [size]))
     if not 1 <= len(parts) <= 3:
         raise TypeError(f"a grid or a block has one to three sizes, not {len(parts)}")
     x, y, z = (*parts, 1, 1)[:3]

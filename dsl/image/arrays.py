@@ -24,6 +24,7 @@ __all__ = [
     "bytes_like",
     "check_apart",
     "check_array",
+    "check_writeable",
     "device_of",
     "empty_like",
     "handle_of",
@@ -33,28 +34,35 @@ __all__ = [
 ]
 
 
-def library_of(arrays: Sequence[Any]) -> str:
+def library_of(arrays: Sequence[Any], what: str = "an argument") -> str:
     """``numpy``, ``cupy``, ``torch``, or ``cuda`` for others on a GPU. Raises `DslError` if the arrays are of several
-    libraries, or one is no array that can be used."""
-    libraries = dict.fromkeys(_library(array) for array in arrays)
+    libraries, or one is no array that can be used; ``what`` names it."""
+    libraries = dict.fromkeys(_library(array, what) for array in arrays)
     if len(libraries) > 1:
         raise DslError(f"the arrays are of different libraries: {', '.join(libraries)}")
     return next(iter(libraries))
 
 
-def _library(array: Any) -> str:
+def _library(array: Any, what: str = "an argument") -> str:
     name = type(array).__module__.partition(".")[0]
-    if name == "numpy" and hasattr(array, "shape"):
+    if _is_numpy(array):
+        if hasattr(array, "mask"):
+            raise DslError(f"{what} is a masked array, and masks are not read: use array.filled(value)")
         return "numpy"
     if name == "torch" and hasattr(array, "is_cuda"):
         if not array.is_cuda:
-            raise DslError(f"the tensor is on {array.device}: use tensor.numpy(), or move it to the GPU")
+            raise DslError(f"{what} is a tensor on {array.device}: use tensor.numpy(), or move it to the GPU")
         return "torch"
     if name == "cupy" and hasattr(array, "shape"):
         return "cupy"
     if hasattr(array, "__cuda_array_interface__"):
         return "cuda"
-    raise DslError(f"a {type(array).__name__} is not an array of NumPy, CuPy or PyTorch")
+    raise DslError(f"{what} is a {type(array).__name__}, and not an array of NumPy, CuPy or PyTorch")
+
+
+def _is_numpy(array: Any) -> bool:
+    """Whether this is an array or a number of NumPy, also of a class that is derived from its arrays."""
+    return any(each.__module__ == "numpy" for each in type(array).__mro__) and hasattr(array, "shape")
 
 
 def shape_of(array: Any) -> tuple[int, ...]:
@@ -133,6 +141,18 @@ def check_apart(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             first, last = _extent(other)
             if begin < last and first < end:
                 raise DslError("an array of out= shares memory with an input or another output")
+
+
+def check_writeable(outputs: Sequence[Any]) -> None:
+    """Raise `DslError` if an output in the memory of the host cannot be written, or shares memory with another one."""
+    import numpy as np
+
+    hosts = [each for each in outputs if _is_numpy(each)]
+    for number, output in enumerate(hosts):
+        if not output.flags.writeable:
+            raise DslError("an array of out= is read-only")
+        if any(np.shares_memory(output, other) for other in hosts[:number]):
+            raise DslError("an array of out= shares memory with another output")
 
 
 def _extent(array: Any) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from .arrays import (
     bytes_like,
     check_apart,
     check_array,
+    check_writeable,
     device_of,
     empty_like,
     handle_of,
@@ -36,9 +37,9 @@ from .group_lowering import lower_plan
 from .groups import Plan
 from .lowered import KernelArgument, Lowered, Options
 from .lowerings import lower
-from .operators import Image, ImageType, InputImage, ScalarInput, Scratch
+from .operators import Image, ImageType, InputImage, ScalarInput, Scratch, caller
 from .schedule.auto import scheduled
-from .sizes import Size
+from .sizes import Size, is_integer
 from .streams.planning import EXECUTIONS, ExecutionPlan, by_resources, plan_execution, usage_by
 from .windows import layout_of
 
@@ -78,7 +79,7 @@ class Compiled:
 
     def __init__(self, lowered: Lowered, nvcc: Nvcc, execution: str = "stream") -> None:
         if execution not in EXECUTIONS:
-            hint = did_you_mean(execution, EXECUTIONS)
+            hint = did_you_mean(str(execution), EXECUTIONS)
             raise DslError(f"there is no execution {execution!r}{hint}; there are {', '.join(EXECUTIONS)}")
         self.lowered = lowered
         self.nvcc = nvcc
@@ -124,11 +125,14 @@ class Compiled:
         """
         arrays, numbers = self._split(arguments)
         outputs = self._outputs(out)
-        library = library_of([*arrays, *outputs])
+        for image, array in zip(self.graph.inputs, arrays, strict=True):
+            library_of([array], f"image {image.name}")
+        library = library_of([*arrays, *outputs], "an array of out=")
         for image, array in zip(self.graph.inputs, arrays, strict=True):
             check_array(array, image.pixel, f"image {image.name}", image.size)
         for image, array in zip(self.graph.outputs, outputs, strict=False):
             check_array(array, image.pixel, f"output {image.name}", image.size)
+        check_writeable(outputs)
         if library == "numpy":
             made = self._on_host(arrays, numbers, outputs, backend)
         else:
@@ -153,7 +157,8 @@ class Compiled:
             return []
         outputs: list[Any] = list(cast("Sequence[Any]", out)) if isinstance(out, tuple | list) else [out]
         if len(outputs) != len(self.graph.outputs):
-            raise DslError(f"{self.graph.name} has {len(self.graph.outputs)} outputs, and out= has {len(outputs)}")
+            have, given = len(self.graph.outputs), len(outputs)
+            raise DslError(f"{self.graph.name} has {have} output{'s' * (have != 1)}, and out= has {given}")
         return outputs
 
     # --- NumPy -------------------------------------------------------------------------------------------------
@@ -268,9 +273,10 @@ class Compiled:
         from ...runtime import load
 
         number = _device_number(array)
-        if number not in self._on_device:
-            modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
-            self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
+        with self._lock:  # a second set of kernels would be unloaded while they run
+            if number not in self._on_device:
+                modules = {name: load(text)[self.lowered.kernels[name].entry(text)] for name, text in self.ptx.items()}
+                self._on_device[number] = [modules[launch.kernel.name] for launch in self.lowered.launches]
         return self._on_device[number]
 
 
@@ -309,6 +315,8 @@ class Pipeline(Generic[P, R]):
     """The result of `pipeline`."""
 
     def __init__(self, function: Callable[P, R]) -> None:
+        if not inspect.isfunction(function):
+            raise DslError(f"a pipeline is a Python function, not {function!r}", caller())
         self.function = function
         self.name = function.__name__
         self.__doc__ = function.__doc__
@@ -417,15 +425,16 @@ class Pipeline(Generic[P, R]):
             raise DslError(f"a schedule is a lowering of its own: leave out lowering={lowering!r}")
         written = schedule.to_json() if isinstance(schedule, Plan) else schedule
         settings = lowering, written, block, tuple(flags), loops, contract, arch, nvcc, execution
+        options = Options(block, loops, chosen, contract)
         key = tuple(sorted(sizes.items())), *settings
         if key not in self._compiled:
             graph = self.graph(sizes=sizes)
-            options = Options(block, loops, chosen, contract)
             if written:
                 lowered = lower_plan(scheduled(graph, options, written), options, "schedule")
             else:
                 lowered = lower(graph, lowering, options)
-            self._compiled[key] = Compiled(lowered, chosen, execution)
+            # Two threads get the same object: one that is not kept would end while its launches run.
+            return self._compiled.setdefault(key, Compiled(lowered, chosen, execution))
         return self._compiled[key]
 
     def tune(
@@ -451,7 +460,7 @@ class Pipeline(Generic[P, R]):
         """By image: its width and height."""
         by_name = shape if isinstance(shape, Mapping) else dict.fromkeys(self.images, shape)
         for name, each in by_name.items():
-            if not (isinstance(each, tuple) and len(each) == 2):  # pyright: ignore[reportUnnecessaryIsInstance]
+            if not (isinstance(each, tuple) and len(each) == 2 and all(map(is_integer, each))):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise DslError(f"the shape of image {name} is a tuple (height, width), not {each!r}")
         return {name: (width, height) for name, (height, width) in by_name.items()}
 
@@ -472,7 +481,10 @@ class Pipeline(Generic[P, R]):
         images = {name: bound.arguments[name] for name in self.images}
         numbers = [value for name, value in bound.arguments.items() if name not in images]
         for name, array in images.items():
-            library_of([array])
+            if isinstance(array, Image):
+                message = f"{self.name} computes arrays: within another pipeline, call {self.name}.function"
+                raise DslError(message, caller())
+            library_of([array], f"image {name}")
             pixel = self.params[name]
             assert isinstance(pixel, ImageType)
             check_array(array, pixel.pixel, f"image {name}")

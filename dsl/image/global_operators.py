@@ -11,7 +11,7 @@ Source: B. Qiao's thesis, §5.5.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias, cast
@@ -29,6 +29,7 @@ from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam
 from .operators import Access, Image, IterationSpace, Node, Operator, caller
 from .sizes import largest
+from .thread_words import check_function
 from .windows import WindowExtent, pixel_type
 
 #: Words of the functions below, which `_typed` replaces.
@@ -92,6 +93,11 @@ class GlobalOperator(Operator[Any]):
         90, or 0 for any. Raises `DslError`."""
         raise NotImplementedError
 
+    @property
+    def functions(self) -> Sequence[DeviceFunction]:
+        """The functions of the user."""
+        raise NotImplementedError
+
     def _node(self, image: object, pixel: t.Type, width: int) -> GlobalNode:
         place = caller()
         if not isinstance(image, Image):
@@ -100,6 +106,8 @@ class GlobalOperator(Operator[Any]):
         try:
             made = pixel_type(pixel)
             self.kernel(given.pixel, self.name)
+            for function in self.functions:
+                check_function(function)
         except DslError as why:
             raise DslError(why.message, why.place or place) from None
         param = OperatorParam("pixels", given.pixel, False)
@@ -144,6 +152,12 @@ class Reduction(GlobalOperator):
     def __call__(self, image: Any) -> Image[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The result for an image: an image of one pixel. A point operator reads it at every pixel."""
         return self._node(image, self.result(), 1)
+
+    @property
+    def functions(self) -> Sequence[DeviceFunction]:
+        """Those that are given of ``combine``, ``identity``, ``lift`` and ``finish``."""
+        given = self.combine, self.identity, self.lift, self.finish
+        return [each for each in given if isinstance(each, DeviceFunction)]
 
     @cached_property
     def value(self) -> t.Scalar | t.Struct:
@@ -253,6 +267,11 @@ class Histogram(GlobalOperator):
         super().__init__(self.bin, name or "histogram")
         if not 1 <= self.bins <= HISTOGRAM_BYTES // 4:
             raise DslError(f"a histogram has 1 to {HISTOGRAM_BYTES // 4} bins, not {self.bins}", caller())
+
+    @property
+    def functions(self) -> Sequence[DeviceFunction]:
+        """``bin``."""
+        return [self.bin]
 
     def __call__(self, image: Any) -> Image[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The histogram of an image: an image of u32 with one row of ``bins`` pixels."""

@@ -259,11 +259,11 @@ def _checked(
 def constant_of(boundary: Boundary, pixel: t.Scalar | t.Struct, name: str) -> tuple[str, dict[str, object]]:
     """The pixel outside of an image with a constant boundary, as text that mentions names like ``name``, and the
     objects of these names."""
-    value = boundary.value
+    values = boundary.value if isinstance(boundary.value, tuple) else (boundary.value,)
     if isinstance(pixel, t.Scalar):
-        assert not isinstance(value, tuple)
+        (value,) = values
         return name, {name: pixel.dtype.type(value)}
-    lanes = value if isinstance(value, tuple) else (value,) * len(pixel.fields)
+    lanes = values if len(values) > 1 else values * len(pixel.fields)
     names: dict[str, object] = {}
     for number, ((_, type), lane) in enumerate(zip(pixel.fields, lanes, strict=True)):
         assert isinstance(type, t.Scalar)

@@ -36,6 +36,6 @@ def lower(graph: Graph, lowering: str = "naive", options: Options | None = None)
     """The graph as launches. Raises `DslError` for an unknown lowering, and for what a lowering refuses."""
     chosen = LOWERINGS.get(lowering)
     if chosen is None:
-        hint = did_you_mean(lowering, LOWERINGS)
+        hint = did_you_mean(str(lowering), LOWERINGS)
         raise DslError(f"there is no lowering {lowering!r}{hint}; there are {', '.join(LOWERINGS)}")
     return chosen(graph, options or Options())

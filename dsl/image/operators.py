@@ -23,7 +23,8 @@ from ..errors import DslError, FunctionSource, Place, source_from_text, source_o
 from ..scope import Scope
 from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam, read_operator
-from .sizes import is_integer, is_number
+from .sizes import is_integer, is_number, is_value_of
+from .thread_words import check_operator
 from .windows import Domain, Mask, Offsets, WindowExtent, offsets_of
 from .windows import pixel_type as _pixel_type  # pyright: ignore[reportUnusedImport]
 
@@ -188,7 +189,7 @@ def _check_constant(boundary: Boundary, pixel: t.Scalar | t.Struct, place: Place
     for value in values:
         if not is_number(value):
             raise DslError(f"the constant of a boundary is a number, or one for each component, not {value!r}", place)
-        if scalar.is_integer and not (float(value).is_integer() and scalar.limits[0] <= value <= scalar.limits[1]):
+        if not is_value_of(value, scalar):
             raise DslError(f"{value} is not a value of {scalar}", place)
 
 
@@ -263,6 +264,7 @@ class Operator(Generic[T]):
         self.windows = tuple(windows)
         self.function = function
         self.names = dict(names or {})
+        self._has_checked_names = False
         self.__doc__ = function.__doc__ if function else None
 
     @cached_property
@@ -278,6 +280,13 @@ class Operator(Generic[T]):
             )
         return made
 
+    def _check_names(self) -> None:
+        """Raise `DslError` if the operator depends on threads. Names are looked up now, and not by `body`: an operator
+        may call functions that are defined below it."""
+        if not self._has_checked_names:
+            check_operator(self.source, self.scope)
+            self._has_checked_names = True
+
     @cached_property
     def reads_coordinates(self) -> bool:
         """Whether the value depends on the coordinates of the pixel."""
@@ -289,6 +298,7 @@ class Operator(Generic[T]):
         are computed, by default as many as the first image has."""
         place = caller()
         params = self.body.params
+        self._check_names()
         if space is not None and not isinstance(space, IterationSpace):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DslError(f"space= of {self.name} is an IterationSpace(width, height), not {space!r}", place)
         if len(arguments) != len(params):
@@ -302,6 +312,8 @@ class Operator(Generic[T]):
         first = next((each for each in images if _is_image(each)), None)
         if space is None:
             if first is None:
+                for param, argument in zip(params, arguments, strict=True):
+                    self._number(param, argument, f"argument {param.name} of {self.name}", place)
                 raise DslError(f"{self.name} gets no image: give it space=IterationSpace(width, height)", place)
             space = IterationSpace(first.width, first.height)
         bound = tuple(
@@ -349,12 +361,9 @@ class Operator(Generic[T]):
         plain = value.item() if hasattr(value, "item") and getattr(value, "shape", None) == () else value
         if isinstance(plain, bool) or not isinstance(plain, int | float):
             raise DslError(f"{what} is an image or a number, not a {type(value).__name__}", place)
-        if param.pixel.is_integer:
-            low, high = param.pixel.limits
-            if not float(plain).is_integer() or not low <= plain <= high:
-                raise DslError(f"{what} is {plain}, which is not a value of {param.pixel}", place)
-            return Number(param, int(plain))
-        return Number(param, float(plain))
+        if not is_value_of(plain, param.pixel):
+            raise DslError(f"{what} is {plain}, which is not a value of {param.pixel}", place)
+        return Number(param, int(plain) if param.pixel.is_integer else float(plain))
 
     def __repr__(self) -> str:
         return f"<{self.kind} operator {self.name}>"

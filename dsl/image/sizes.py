@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from numbers import Integral, Real
 
-__all__ = ["Size", "ceil_div", "is_integer", "is_number", "largest", "smallest", "text_of"]
+from .. import types as t
+
+__all__ = ["Size", "ceil_div", "is_integer", "is_number", "is_value_of", "largest", "smallest", "text_of"]
 
 
 class Size(int):
@@ -52,6 +54,22 @@ class Size(int):
 
     def __neg__(self) -> int:
         return Size(-int(self), f"-{_inner(self)}")
+
+
+def is_value_of(value: float, type: t.Scalar) -> bool:
+    """Whether a number is a value of a type, if it is rounded to floating types.
+
+    >>> is_value_of(2.0, t.U8), is_value_of(2.5, t.U8), is_value_of(256, t.U8), is_value_of(10**400, t.F32)
+    (True, False, False, False)
+    """
+    if type.is_integer:
+        low, high = type.limits
+        return bool(low <= value <= high) and value == int(value)
+    try:
+        float(value)
+    except OverflowError:  # an integer
+        return False
+    return True
 
 
 def is_number(value: object) -> bool:

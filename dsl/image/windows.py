@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+#: The most pixels of a window.
+LARGEST_WINDOW = 1 << 20
+
 __all__ = [
     "Domain",
     "Mask",
@@ -130,6 +133,8 @@ class Domain:
     """
 
     def __init__(self, offsets: Iterable[tuple[int, int]]) -> None:
+        if not isinstance(offsets, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DslError(f"a domain is made of offsets (dx, dy), not of {offsets!r}: Domain.box(width, height)")
         pairs = [_offset(each) for each in offsets]
         self.offsets = tuple(pairs)
         if not self.offsets:
@@ -143,6 +148,8 @@ class Domain:
         size is not positive."""
         if width < 1 or height < 1:
             raise DslError(f"a window of {width} x {height} pixels")
+        if width * height > LARGEST_WINDOW:
+            raise DslError(f"a window of {width} x {height} pixels has more than {LARGEST_WINDOW}")
         left, up = width // 2, height // 2
         return cls((x - left, y - up) for y in range(height) for x in range(width))
 

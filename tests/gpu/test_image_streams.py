@@ -1,6 +1,7 @@
 """Image pipelines as CUDA graphs: the same pixels as launches in a stream, for NumPy, PyTorch and CuPy."""
 
 import importlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -100,3 +101,19 @@ def test_memory_is_cleared_for_reductions() -> None:
     for factor in (1.0, 0.5):
         image = pixels * np.float32(factor)
         assert compiled(image, backend=backend)[0, 0] == image.max()
+
+
+def test_a_plan_runs_with_other_numbers_in_a_new_thread() -> None:
+    """No context is current there; the arguments of the graph change before anything is copied."""
+    (image,), backend = images("gradients", 64, 80), CudaBackend()
+    compiled = pipeline_of("gradients").compile((64, 80), execution="graph")
+    run = PlanRun(compiled.plan, backend, compiled.ptx)
+    (number,), (output,) = compiled.graph.scalars, compiled.graph.outputs
+
+    def pixels() -> Any:
+        return backend.read(run.memory[output], np.float32, image.size).reshape(image.shape)
+
+    run.run([image.reshape(-1)], {number.name: np.float32(0.5)})
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run.execute, {number.name: np.float32(0.75)}).result()
+    assert np.array_equal(pixels(), compiled(image, 0.75, backend=backend))

@@ -45,7 +45,8 @@ struct CUstream_st {
     CUgraph graph = nullptr;  // of the capture
 };
 struct CUevent_st {
-    long time = -1;
+    long time;
+    bool is_timed;
 };
 
 static CUctx_st context;
@@ -135,8 +136,13 @@ API cuDevicePrimaryCtxRetain(CUcontext* made, CUdevice) { return *made = &contex
 API cuDevicePrimaryCtxRelease(CUdevice) DONE
 API cuCtxSetCurrent(CUcontext chosen) { return current = chosen, CUDA_SUCCESS; }
 API cuCtxGetCurrent(CUcontext* chosen) { return *chosen = current, CUDA_SUCCESS; }
-API cuCtxPushCurrent(CUcontext chosen) { return current = chosen, CUDA_SUCCESS; }
-API cuCtxPopCurrent(CUcontext* old) { return *old = current, CUDA_SUCCESS; }
+static thread_local std::vector<CUcontext> below;
+API cuCtxPushCurrent(CUcontext chosen) { return below.push_back(current), current = chosen, CUDA_SUCCESS; }
+API cuCtxPopCurrent(CUcontext* old) {
+    if (below.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    *old = current, current = below.back(), below.pop_back();
+    return CUDA_SUCCESS;
+}
 API cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
 API cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, CUDA_SUCCESS; }
 
@@ -199,7 +205,9 @@ API cuGraphInstantiate(CUgraphExec* made, CUgraph graph, unsigned long long flag
     *made = new CUgraphExec_st{graph->operations, graph->nodes, {}};
     return flags ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
+// The driver ends the process that calls it without a context.
 API cuGraphExecKernelNodeSetParams(CUgraphExec graph, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+    if (current == nullptr) std::abort();
     return prepare_node(params, &graph->changed[node]);
 }
 // Of the nodes that can run, the one that was added last runs first.
@@ -242,13 +250,13 @@ API cuGraphDestroy(CUgraph graph) { return delete graph, CUDA_SUCCESS; }
 
 API cuEventCreate(CUevent* event, unsigned flags) {
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (flags & CU_EVENT_DISABLE_TIMING) return CUDA_ERROR_INVALID_VALUE;
-    return *event = new CUevent_st, CUDA_SUCCESS;
+    return *event = new CUevent_st{-1, (flags & CU_EVENT_DISABLE_TIMING) == 0}, CUDA_SUCCESS;
 }
 API cuEventDestroy(CUevent event) { return delete event, CUDA_SUCCESS; }
 API cuEventRecord(CUevent event, CUstream) { return event->time = ticks, CUDA_SUCCESS; }
+API cuEventSynchronize(CUevent) DONE
 API cuEventElapsedTime(float* milliseconds, CUevent first, CUevent second) {
-    if (first->time < 0 || second->time < 0) return CUDA_ERROR_INVALID_HANDLE;
+    if (first->time < 0 || second->time < 0 || !first->is_timed || !second->is_timed) return CUDA_ERROR_INVALID_HANDLE;
     return *milliseconds = static_cast<float>(second->time - first->time), CUDA_SUCCESS;
 }
 
@@ -292,12 +300,20 @@ API cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int thr
     return *blocks = 2048 / threads, CUDA_SUCCESS;
 }
 
+// The allocations that were not freed yet.
+extern "C" {
+int allocations = 0;
+}
 API cuMemAlloc(CUdeviceptr* pointer, size_t bytes) {
     if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    ++allocations;
     *pointer = reinterpret_cast<CUdeviceptr>(std::malloc(bytes));
     return *pointer ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
-API cuMemFree(CUdeviceptr pointer) { return std::free(reinterpret_cast<void*>(pointer)), CUDA_SUCCESS; }
+API cuMemFree(CUdeviceptr pointer) {
+    if (current == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return --allocations, std::free(reinterpret_cast<void*>(pointer)), CUDA_SUCCESS;
+}
 API cuMemcpyHtoDAsync(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
     return put(stream, [=] { std::memcpy(reinterpret_cast<void*>(to), from, bytes); });
 }

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +19,9 @@ from ptxmotion.dsl.image.operators import Scratch
 from ptxmotion.dsl.image.streams.array_graph import ArrayGraph
 from ptxmotion.dsl.image.streams.cuda_graph import CudaGraph
 from ptxmotion.dsl.image.streams.memory import bytes_of
-from ptxmotion.dsl.image.streams.planning import plan_execution
+from ptxmotion.dsl.image.streams.planning import ExecutionPlan, plan_execution
+from ptxmotion.dsl.image.streams.running import PlanRun
+from ptxmotion.harness import cuda
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, probe
 from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.toolchain import cubin_cache
@@ -202,9 +207,35 @@ def check_threads() -> None:
     assert launched(backend, out)[0] == 6
 
 
-def check_graphs_of_arrays_in_new_threads() -> None:
-    """A thread in which no context is current makes a graph, and another one launches it."""
+class OnGpu:
+    """An array of an unknown library."""
 
+    def __init__(self, address: int) -> None:
+        self.__cuda_array_interface__ = {"data": (address, False), "shape": (3, 40), "typestr": "<f4", "version": 3}
+
+
+@dataclass
+class OverArrays:
+    """A pipeline of one launch, and arrays of an unknown library for it. ``written`` is what its kernel writes to: a
+    kernel of the fake driver writes to its first parameter."""
+
+    plan: ExecutionPlan
+    backend: CudaBackend
+    arrays: dict[Image[Any], OnGpu]
+    written: CudaBuffer
+    ptx: dict[str, str]
+
+    def graph(self) -> ArrayGraph:
+        return ArrayGraph(self.plan, self.ptx, None, 0)
+
+    def check(self) -> None:
+        """Whether the launch was made; clears what it has written."""
+        (launch,) = self.plan.lowered.launches
+        assert launched(self.backend, self.written)[:2] == [int(each) for each in launch.grid]
+        self.backend.fill(self.written, 0)
+
+
+def over_arrays() -> OverArrays:
     @point
     def plus(a: f32, b: f32) -> f32:
         return a + b
@@ -214,37 +245,97 @@ def check_graphs_of_arrays_in_new_threads() -> None:
         return plus(src, src)
 
     lowered = lower(once.graph(40, 3), "naive", Options())
-    plan = plan_execution(lowered, "chain")
     (launch,) = lowered.launches
     sizes = [8 if isinstance(each.value, Image) else 4 for each in launch.arguments]
     cubin = " ".join(["kernel", launch.kernel.name, *map(str, sizes)]).encode() + b"\n"
-    cubin_cache.assemble_kept = lambda *_: SimpleNamespace(cubin=cubin)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
+    for module in cubin_cache, cuda:
+        module.assemble_kept = lambda *_: SimpleNamespace(cubin=cubin)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownLambdaType]
     backend = CudaBackend()
-    # A kernel of the fake driver writes to its first parameter.
     memory: dict[Any, CudaBuffer] = {
         image: backend.allocate(1024) for image in (*lowered.graph.inputs, *lowered.graph.outputs)
     }
     arrays = {image: OnGpu(buffer.pointer) for image, buffer in memory.items()}
+    (first, *_) = [memory[each.value] for each in launch.arguments if isinstance(each.value, Image)]
+    backend.fill(first, 0)
     text = f".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry {launch.kernel.name}() {{ ret; }}\n"
-    made: list[ArrayGraph] = []
+    return OverArrays(plan_execution(lowered, "chain"), backend, arrays, first, {launch.kernel.name: text})
+
+
+def check_graphs_of_arrays_in_new_threads() -> None:
+    """A thread in which no context is current makes a graph, and another one launches it."""
+    case, made = over_arrays(), list[ArrayGraph]()
 
     def make() -> None:
-        made.append(ArrayGraph(plan, {launch.kernel.name: text}, None, 0))
-        made[0].launch(arrays, {}, 0)
+        made.append(case.graph())
+        made[0].launch(case.arrays, {}, 0)
 
-    for action in (make, lambda: made[0].launch(arrays, {}, 0)):
-        (first, *_) = [memory[each.value] for each in launch.arguments if isinstance(each.value, Image)]
-        backend.fill(first, 0)
+    for action in (make, lambda: made[0].launch(case.arrays, {}, 0)):
         with ThreadPoolExecutor(1) as pool:
             pool.submit(action).result()
-        assert launched(backend, first)[:2] == [int(each) for each in launch.grid]
+        case.check()
 
 
-class OnGpu:
-    """An array of an unknown library."""
+def check_plans_in_new_threads() -> None:
+    """A plan runs again in a thread in which no context is current. A graph alone refuses to."""
+    case = over_arrays()
+    run = PlanRun(case.plan, case.backend, case.ptx)
+    run.execute({})
+    graph = run.graph({})
+    addresses = {image: int(buffer.pointer) for image, buffer in run.memory.items()}
+    moved = case.backend.allocate(1024)
+    run.memory = dict.fromkeys(run.memory, moved)  # so that the next launch changes the arguments
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(fails, lambda: graph.set(addresses, {}), "no context is current in the thread").result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run.execute, {}).result()
+    (launch,) = case.plan.lowered.launches
+    assert launched(case.backend, moved)[:2] == [int(each) for each in launch.grid]
 
-    def __init__(self, address: int) -> None:
-        self.__cuda_array_interface__ = {"data": (address, False), "shape": (3, 40), "typestr": "<f4", "version": 3}
+
+def check_what_graphs_of_arrays_hold() -> None:
+    """Kernels and buffers of a graph that nothing refers to are held until its last launch has ended."""
+    case, waited = over_arrays(), list[bool]()
+    graph = case.graph()
+    graph.launch(case.arrays, {}, 0)
+    case.check()
+    code = weakref.ref(graph.kernels[0])
+    driver, wait = graph.driver, graph.driver.cuEventSynchronize
+
+    def recorded(event: Any) -> Any:
+        waited.append(code() is not None)
+        return wait(event)
+
+    driver.cuEventSynchronize = recorded
+    with ThreadPoolExecutor(1) as pool:
+        kept = [graph]
+        del graph
+        pool.submit(kept.clear).result()  # a thread in which no context is current
+    assert waited == [True] and code() is None
+
+
+def allocations() -> int:
+    """The allocations of the driver that are not freed."""
+    return ctypes.c_int.in_dll(ctypes.CDLL("libcuda.so.1"), "allocations").value
+
+
+def check_memory_is_freed() -> None:
+    """The memory of a backend, and of a plan on it, is freed when nothing refers to them, in any thread."""
+    backend = CudaBackend()
+    buffers = [backend.allocate(size) for size in (1, 1 << 21, 1 << 21)]
+    backend.free(buffers.pop())
+    assert allocations() == 3
+    backend.trim()
+    assert allocations() == 2
+    kept = [backend]
+    del backend
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(kept.clear).result()
+    assert allocations() == 0
+    case = over_arrays()
+    before = allocations()
+    for _ in range(3):
+        PlanRun(case.plan, case.backend, case.ptx)
+    assert allocations() == before + 2
 
 
 def check_errors() -> None:

@@ -175,7 +175,7 @@ def test_a_picture_is_written(source: Path, tmp_path: Path, capsys: pytest.Captu
         "loop 0",
         "may part a warp",
         "k.cu:12–14",
-        "2 blocks in the CDRND",
+        "2 blocks under no such branch",
     ):
         assert words in text, words
     assert capsys.readouterr().out == ""  # only a picture was requested

@@ -83,6 +83,9 @@ def test_what_is_refused(file: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     same = str(tmp_path / "same.svg")
     assert same in refused("--schedule=separate", "--save-schedule", same, "-o", same)
     assert not Path(same).exists()
+    picture = tmp_path / "same.png"
+    assert f"the picture is an SVG file: -o FILE.svg, not {picture}" in refused("-o", str(picture))
+    assert not picture.exists()
 
 
 @pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "0", "x"])

@@ -166,7 +166,7 @@ def test_arrays_on_the_host_of_pytorch_are_refused() -> None:
         device = "cpu"
 
     Tensor.__module__ = "torch"
-    with pytest.raises(DslError, match="the tensor is on cpu"):
+    with pytest.raises(DslError, match="is a tensor on cpu"):
         library_of([Tensor()])
 
 
@@ -182,3 +182,54 @@ def test_an_unknown_library_makes_no_results() -> None:
     memory = np.zeros((4, 10), np.float32)
     with pytest.raises(DslError, match="arrays like a OtherArray cannot be made: give the results as out="):
         halves(OtherArray({**memory.__array_interface__, "version": 3}))
+
+
+class Derived(np.ndarray[Any, Any]):
+    """As other libraries derive their arrays."""
+
+
+def test_arrays_that_are_derived() -> None:
+    array, backend = np.arange(40, dtype=np.int32).reshape(4, 10), EmulatorBackend()
+    expected = chain(array, 2, backend=backend)
+    made = chain(array.view(Derived), 2, backend=backend)
+    assert all(np.array_equal(got, wanted) for got, wanted in zip(made, expected, strict=True))
+    with pytest.raises(DslError, match="image src is a masked array"):
+        chain(np.ma.masked_array(array, array > 5), 2, backend=backend)
+
+
+def test_results_that_cannot_be_written() -> None:
+    array, backend = np.arange(40, dtype=np.int32).reshape(4, 10), EmulatorBackend()
+    fixed = np.zeros_like(array)
+    fixed.flags.writeable = False
+    with pytest.raises(DslError, match="an array of out= is read-only"):
+        chain(array, 2, out=(np.zeros_like(array), fixed), backend=backend)
+    both = np.zeros((5, 10), np.int32)
+    with pytest.raises(DslError, match="an array of out= shares memory with another output"):
+        chain(array, 2, out=(both[:4], both[1:]), backend=backend)
+    beside = np.zeros((4, 10, 2), np.int32)
+    chain(array, 2, out=(beside[..., 0], beside[..., 1]), backend=backend)
+    assert np.array_equal(beside[..., 1], -array) and beside[..., 0].any()
+
+
+def test_what_a_compilation_takes() -> None:
+    with pytest.raises(DslError, match=r"a block is a pair of integers \(x, y\), not \[32, 8\]"):
+        chain.compile((4, 10), block=[32, 8])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DslError, match="there is no lowering 3; there are naive"):
+        chain.compile((4, 10), lowering=3)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DslError, match=r"the shape of image src is a tuple \(height, width\), not \('4', 10\)"):
+        chain.compile(("4", 10))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(DslError, match="a pipeline is a Python function, not <point operator scaled>"):
+        pipeline(scaled)
+
+
+def test_numbers_that_are_too_large() -> None:
+    @point
+    def raised(a: f32, by: f32) -> f32:
+        return a + by
+
+    @pipeline
+    def sums_of(src: Image[f32], by: f32) -> Image[f32]:
+        return raised(src, by)
+
+    with pytest.raises(DslError, match="number by is an integer that does not fit f32"):
+        sums_of(np.zeros((4, 10), np.float32), 10**400, backend=EmulatorBackend())

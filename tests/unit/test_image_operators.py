@@ -346,7 +346,7 @@ def test_operators_from_text() -> None:
         (np.zeros((4, 5), np.float64), "image src must be an array of int32, not of float64"),
         (np.zeros((4, 5, 3), np.int32), r"image src must have the shape \(height, width\), not \(4, 5, 3\)"),
         (np.zeros((4, 5), ">i4"), "image src must be an array of int32, not of >i4"),
-        ([[1]], "a list is not an array of NumPy, CuPy or PyTorch"),
+        ([[1]], "image src is a list, and not an array of NumPy, CuPy or PyTorch"),
     ],
 )
 def test_arrays_that_do_not_fit(array: Any, message: str) -> None:

@@ -6,11 +6,31 @@ from typing import Any
 
 import numpy as np
 import pytest
-from ptxmotion.dsl import DslError, addr, device, f32, f64, float4, i32, ptr, struct, u8
+from ptxmotion.dsl import (
+    DslError,
+    addr,
+    atomic_add,
+    blockIdx,
+    clock64,
+    device,
+    f32,
+    f64,
+    float4,
+    i32,
+    intrinsics,
+    ptr,
+    shared,
+    shfl_sync,
+    struct,
+    syncthreads,
+    threadIdx,
+    u8,
+)
 from ptxmotion.dsl.image import (
     Accessor,
     Boundary,
     Domain,
+    Histogram,
     Image,
     IterationSpace,
     Mask,
@@ -20,6 +40,7 @@ from ptxmotion.dsl.image import (
     operator_from_text,
     pipeline,
     point,
+    reduction,
 )
 
 BOX = Domain.box(3, 3)
@@ -219,6 +240,22 @@ def far_away(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, offset=(1 << 29, 0)))
 
 
+def an_array(src: Image[f32]) -> Image[f32]:
+    return both(np.ones((4, 8), np.float32), 2.0)
+
+
+def large_integer(src: Image[f32]) -> Image[f32]:
+    return both(src, 10**400)
+
+
+def large_constant(src: Image[f32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.constant(10**400)))
+
+
+def another_pipeline(src: Image[f32]) -> Image[f32]:
+    return pipeline(no_image)(src)
+
+
 def large_products(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, scale=Fraction(63, 64)), space=IterationSpace(1 << 25, 1))
 
@@ -246,6 +283,10 @@ CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (half_a_space, r"the numbers of an IterationSpace are integers, not 4\.0"),
     (tuple_for_a_space, r"space= of middle is an IterationSpace\(width, height\), not \(8, 4\)"),
     (far_away, "argument src of middle would be read at coordinates beyond 268435456"),
+    (an_array, "argument a of both is an image or a number, not a ndarray"),
+    (large_integer, "argument b of both is 1000*, which is not a value of f32"),
+    (large_constant, "1000* is not a value of f32"),
+    (another_pipeline, "no_image computes arrays: within another pipeline, call no_image.function"),
     (large_products, "argument src of middle would be read at coordinates beyond"),
 ]
 
@@ -338,7 +379,9 @@ def test_wrong_masks_and_domains_are_refused() -> None:
         (lambda: Domain(np.zeros((3, 3))), r"a domain is a pair of integers \(dx, dy\)"),
         (lambda: Domain([(0.5, 0)]), r"a pair of integers \(dx, dy\), not \(0\.5, 0\)"),  # pyright: ignore[reportArgumentType]
         (lambda: Domain([1]), r"a pair of integers \(dx, dy\), not 1"),  # pyright: ignore[reportArgumentType]
+        (lambda: Domain(3), r"a domain is made of offsets \(dx, dy\), not of 3"),  # pyright: ignore[reportArgumentType]
         (lambda: Domain.box(0, 1), "a window of 0 x 1 pixels"),
+        (lambda: local((100_001, 100_001)), "a window of 100001 x 100001 pixels has more than 1048576"),
         (lambda: local(), "@local needs a Mask"),
         (lambda: local("3x3"), "a window is a Mask, a Domain, or its size"),  # pyright: ignore[reportArgumentType]
     ]:
@@ -362,3 +405,91 @@ def test_a_device_function_cannot_be_called_outside() -> None:
 
     with pytest.raises(DslError, match="only kernels can call it"):
         one(1.0)
+
+
+@device
+def lane() -> i32:
+    return i32(threadIdx.x)
+
+
+@device
+def neighbour(a: f32) -> f32:
+    return shfl_sync(0xFFFFFFFF, a, lane())
+
+
+@point
+def of_a_block(a: f32) -> f32:
+    return a + f32(blockIdx.x)
+
+
+@point
+def of_a_neighbour(a: f32) -> f32:
+    return neighbour(a)
+
+
+@point
+def of_a_barrier(a: f32) -> f32:
+    syncthreads()
+    return a
+
+
+@point
+def of_a_tile(a: f32) -> f32:
+    tile = shared(f32, 32)
+    tile[0] = a
+    return tile[0]
+
+
+@point
+def of_a_clock(a: f32) -> f32:
+    return a + f32(clock64())
+
+
+@point
+def of_an_atomic(a: f32) -> f32:
+    total: f32 = 0.0
+    return atomic_add(addr(total), a)
+
+
+@device
+def bin_of_a_thread(a: f32) -> i32:
+    return i32(threadIdx.x)
+
+
+@reduction(identity=0)
+def of_lanes(left: f32, right: f32) -> f32:
+    return left + right + f32(lane())
+
+
+@pytest.mark.parametrize(
+    ("operator", "word"),
+    [
+        (of_a_block, "blockIdx"),
+        (of_a_neighbour, "shfl_sync"),
+        (of_a_barrier, "syncthreads"),
+        (of_a_tile, "shared"),
+        (of_a_clock, "clock64"),
+        (of_an_atomic, "atomic_add"),
+        (of_lanes, "threadIdx"),
+        (Histogram(4, bin_of_a_thread), "threadIdx"),
+    ],
+    ids=lambda each: getattr(each, "name", None),
+)
+def test_operators_do_not_depend_on_threads(operator: Any, word: str) -> None:
+    """They would give other pixels with other blocks or lowerings."""
+
+    @pipeline
+    def whole(src: Image[f32]) -> Any:
+        return operator(src)
+
+    with pytest.raises(DslError, match=f"{word} depends on threads, and a lowering chooses") as caught:
+        whole.graph(width=8, height=4)
+    place = caught.value.place
+    assert place is not None and place.file == __file__ and word in place.text
+
+
+def test_what_depends_on_threads() -> None:
+    """All barriers, fences, functions of warps, and atomics; no function of numbers."""
+    found = {name for name, each in intrinsics.INTRINSICS.items() if each.of_threads}
+    named = {name for name in intrinsics.INTRINSICS if "sync" in name or name.startswith(("atomic_", "threadfence"))}
+    assert found == named | {"activemask", "clock64"}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +17,12 @@ import numpy as np
 import pytest
 from contract_modules import SUM_PARAMETERS, SUM_PTX, sum_contract
 from ptxmotion.contract import Contract, ContractError, Extent, Parameter, parse
+from ptxmotion.emulator.checks import EmulatorFault
 from ptxmotion.harness.machine import DeviceFailed
 from ptxmotion.runtime import ContractWarning, EmulatedDevice, Flag, Pointer, load
 from ptxmotion.runtime.arguments import Packed, Packer
 from ptxmotion.runtime.cuda_device import CudaModule
+from ptxmotion.runtime.emulated_device import EmulatedLaunch
 from ptxmotion.runtime.module import Kernel
 
 FIRST, SECOND, ITSELF = 1, 2, 3
@@ -284,6 +288,57 @@ def test_the_number_of_arguments() -> None:
     read_only.flags.writeable = False
     with pytest.raises(TypeError, match="writable"):
         launched(kernel(), read_only, read_only)
+
+
+def test_sizes_and_options() -> None:
+    of = kernel()
+    for grid, block in ((np.int64(1), np.int32(THREADS)), (np.array([1, 1]), [THREADS])):
+        (y, x), mark = arrays(), np.zeros(1, np.uint32)
+        of.launch(grid, block, y, x, N, mark)  # pyright: ignore[reportArgumentType]
+        assert mark[0] == FIRST
+    y, x = arrays()
+    mark = np.zeros(1, np.uint32)
+    for size in (1.5, (1.5,), "1", ("1",)):
+        with pytest.raises(TypeError):
+            of.launch(size, THREADS, y, x, N, mark)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(OverflowError):
+        of.launch(-1, THREADS, y, x, N, mark)
+    with pytest.raises(OverflowError, match="-1 is no size"):
+        of.launch(1, THREADS, y, x, N, mark, shared=-1)
+    with pytest.raises(TypeError, match=r"sum: a launch has no option 'streem' \(did you mean 'stream'\?\)"):
+        of.launch(1, THREADS, y, x, N, mark, streem=0)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(IndexError, match="sum has no parameter 4, for which an extent is given"):
+        of.launch(1, THREADS, y, x, N, mark, extents={4: (0, 8)})
+    assert mark[0] == 0
+
+
+def test_launches_from_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches of a module on the emulator use the same memory, so one begins when another one has ended."""
+    of, running, most = kernel(), list[int](), list[int]()
+    real = EmulatedLaunch.launch
+
+    def launch(self: EmulatedLaunch, *arguments: Any) -> None:
+        running.append(1)
+        time.sleep(0.002)
+        most.append(len(running))
+        real(self, *arguments)
+        running.pop()
+
+    monkeypatch.setattr(EmulatedLaunch, "launch", launch)
+
+    def launches(start: int) -> None:
+        for number in range(start, start + 3):
+            x = np.arange(number, number + THREADS + N - 1, dtype=np.float32)
+            y = np.full(THREADS, number, np.float32)
+            result = expected(y, x)
+            assert launched(of, y, x) == FIRST and np.array_equal(y, result)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(launches, range(0, 400, 100)))
+    assert most == [1] * 12 and of.statistics.launches == 12
+    with pytest.raises(EmulatorFault):
+        launched(of, arrays()[0][:1].copy(), arrays()[1])
+    assert launched(of, *arrays()) == FIRST
 
 
 def test_a_thread_without_a_context_gets_one() -> None:

@@ -1,7 +1,9 @@
 """A plan as a CUDA graph over arrays of PyTorch, CuPy and others, which stay where they are.
 
 The graph keeps its buffers between launches, as arrays of the same library. The addresses of inputs and outputs are
-set before each launch. Launches of one graph never run at a time, so these buffers are used by one launch only.
+set before each launch. Launches of one graph never run at a time, so these buffers are used by one launch only. The
+library may use a buffer again as soon as it is freed, on the stream on which it was made. So buffers and kernels of a
+graph that nothing refers to any more are freed when its last launch has ended.
 
 Requires: the device of the arrays is the current one, or the thread has no current context.
 """
@@ -9,6 +11,7 @@ Requires: the device of the arrays is the current one, or the thread has no curr
 from __future__ import annotations
 
 import importlib
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,19 +52,24 @@ class ArrayGraph:
         self.slots = [bytes_like(like, size, is_zero=False) for size in plan.sharing.slots]
         self.buffers = {image: address_of(self.slots[slot]) for image, slot in plan.sharing.slot_of.items()}
         self._graph: CudaGraph | None = None
+        #: Recorded behind each launch.
+        self._launched = self._call("cuEventCreate", self.driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        held = self.kernels, self.slots
+        weakref.finalize(self, _wait, self.driver, self._context, self._launched, held).atexit = False
 
-    def _current_context(self) -> Any:
+    def _call(self, name: str, *arguments: Any) -> Any:
         from ....harness.cuda import call_driver
 
-        return call_driver(self.driver, "cuCtxGetCurrent")
+        return call_driver(self.driver, name, *arguments)
+
+    def _current_context(self) -> Any:
+        return self._call("cuCtxGetCurrent")
 
     def _enter(self) -> None:
         """Make the context of the graph current, if this thread has none: libraries of arrays may not have used the GPU
         in it."""
-        from ....harness.cuda import call_driver
-
         if not int(self._current_context()):
-            call_driver(self.driver, "cuCtxSetCurrent", self._context)
+            self._call("cuCtxSetCurrent", self._context)
 
     def launch(self, arrays: Mapping[Image[Any], Any], numbers: Mapping[str, Any], stream: int) -> None:
         """Launch the graph for these inputs and outputs."""
@@ -72,3 +80,16 @@ class ArrayGraph:
         else:
             self._graph.set(addresses, numbers)
         self._graph.launch(stream)
+        self._call("cuEventRecord", self._launched, self.driver.CUstream(stream))
+
+
+def _wait(driver: Any, context: Any, launched: Any, _held: object) -> None:
+    """Wait for the last launch of a graph. What it uses is held until then."""
+    from ....harness.cuda import call_driver
+
+    call_driver(driver, "cuCtxPushCurrent", context)
+    try:
+        call_driver(driver, "cuEventSynchronize", launched)
+        call_driver(driver, "cuEventDestroy", launched)
+    finally:
+        call_driver(driver, "cuCtxPopCurrent")

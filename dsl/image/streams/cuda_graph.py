@@ -3,8 +3,9 @@
 The graph is built with the driver (cuda-bindings), because its edges are those of the plan; a recorded stream would
 give others. The nodes keep addresses and numbers. `CudaGraph.set` gives them others for the next launches.
 
-Requires: a driver and a current context. Guarantees: nothing but the edges of the plan orders the nodes.
-Refuses: `DeviceFailed` for every error of the driver.
+Requires: a driver. Guarantees: nothing but the edges of the plan orders the nodes.
+Refuses: `DeviceFailed` for every error of the driver, and in a thread in which no context is current:
+cuGraphExecKernelNodeSetParams of driver 580 does not return an error there, but ends the process.
 Reference: CUDA Driver API 13.0, graph management.
 """
 
@@ -39,6 +40,7 @@ class CudaGraph:
         from ....harness.cuda import require_driver
 
         self.driver = require_driver()
+        self._check_context()
         self.plan, self.functions = plan, functions
         self.graph = self._call("cuGraphCreate", 0)
         #: The nodes of the steps, and the bytes of the arguments of each launch.
@@ -56,6 +58,13 @@ class CudaGraph:
         from ....harness.cuda import call_driver
 
         return call_driver(self.driver, name, *arguments)
+
+    def _check_context(self) -> None:
+        """Raise `DeviceFailed` if no context is current in this thread."""
+        from ....harness.machine import DeviceFailed
+
+        if not int(self._call("cuCtxGetCurrent")):
+            raise DeviceFailed("no context is current in the thread that uses a graph")
 
     def _node(self, step: Step, before: list[Any], addresses: Mapping[Image[Any], int], raw: Sequence[bytes]) -> Any:
         if step.launch is not None:
@@ -85,6 +94,7 @@ class CudaGraph:
 
     def set(self, addresses: Mapping[Image[Any], int], numbers: Mapping[str, Any]) -> None:
         """Use these addresses and numbers from the next launch on. Buffers between launches must not change."""
+        self._check_context()
         for index, (step, node) in enumerate(zip(self.plan.steps, self.nodes, strict=True)):
             if step.launch is None:
                 continue

@@ -6,6 +6,7 @@ can run in a random order that the plan allows (``seed``). A dependence that the
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,10 @@ __all__ = ["PlanRun"]
 
 
 class PlanRun:
-    """A plan that is loaded on a backend. ``ptx`` has the PTX of each kernel by its name."""
+    """A plan that is loaded on a backend. ``ptx`` has the PTX of each kernel by its name.
+
+    Its memory is freed by `close`, or when nothing refers to it any more.
+    """
 
     def __init__(self, plan: ExecutionPlan, backend: Backend, ptx: Mapping[str, str]) -> None:
         plan.check()
@@ -38,7 +42,9 @@ class PlanRun:
         self.memory: dict[Image[Any], Any] = {image: slots[slot] for image, slot in plan.sharing.slot_of.items()}
         for image in (*lowered.graph.inputs, *lowered.graph.outputs):
             self.memory[image] = backend.allocate(bytes_of(image))
-        self._owned = [*slots, *(self.memory[image] for image in (*lowered.graph.inputs, *lowered.graph.outputs))]
+        owned = [*slots, *(self.memory[image] for image in (*lowered.graph.inputs, *lowered.graph.outputs))]
+        self._free = weakref.finalize(self, _free_each, backend, owned)
+        self._free.atexit = False
         self._graph: CudaGraph | None = None
 
     def run(
@@ -79,6 +85,7 @@ class PlanRun:
 
     def graph(self, numbers: Mapping[str, Any]) -> CudaGraph:
         """The CUDA graph for these numbers."""
+        self.cuda.enter()
         addresses = {image: int(buffer.pointer) for image, buffer in self.memory.items()}
         if self._graph is None:
             functions = {name: kernel.handle for name, kernel in self.kernels.items()}
@@ -93,6 +100,10 @@ class PlanRun:
         if self._graph is not None:
             self._graph.close()
             self._graph = None
-        for buffer in self._owned:
-            self.backend.free(buffer)
-        self._owned.clear()
+        self._free()
+
+
+def _free_each(backend: Backend, buffers: Sequence[Any]) -> None:
+    """Free memory. Launches that are on the stream of the backend may still use it."""
+    for buffer in buffers:
+        backend.free(buffer)
