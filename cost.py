@@ -73,7 +73,7 @@ BLOCK_WARPS = (1, 2, 4, 8)
 
 #: By which share loads before barriers have to be faster if all warps wait at the same time (on other architectures by
 #: twice this share), and by which they may be slower if the blocks wait at different times (experiments/versions.md)
-LEAST_GAIN_IN_STEP = 0.01
+LEAST_GAIN_IN_STEP = 0.02
 MOST_LOSS_APART = 0.015
 
 #: The most warps that a scheduler can have.
@@ -108,9 +108,10 @@ class Figures:
     ``looped`` and ``quickest`` are cycles in loops, ``weight_in_loops`` is the weight of their instructions
     (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
-    largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers, empty
-    if no barrier is in a loop. ``barriers`` is the sum of the weights of barriers. ``resident`` is how many warps fit
-    on a multiprocessor for each size of block in `BLOCK_WARPS`, empty if that is not known.
+    largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers on the
+    slowest way through the kernel, empty if no barrier is in a loop. ``barriers`` is the sum of the weights of
+    barriers. ``resident`` is how many warps fit on a multiprocessor for each size of block in `BLOCK_WARPS`, empty if
+    that is not known.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -156,12 +157,18 @@ class Figures:
         """The cycles of a scheduler per warp if ``blocks`` blocks are resident, of each of which it has ``warps``
         warps. While the warps of one block wait, those of the others work."""
         every = warps * blocks
-        return max(self.work(every), self.cycles_of_block(warps) / every)
+        return max(self.slowest_way.work(every), self.cycles_of_block(warps) / every)
 
     def cycles_in_step(self, warps: float) -> float:
         """The cycles of a scheduler per warp if ``warps`` warps are resident that go on together: each one works, and
         then all of them wait for the latencies of one."""
         return (self.cycles + (warps - 1) * self.work(warps)) / warps
+
+    @property
+    def slowest_way(self) -> Figures:
+        """These figures for the way of the `pieces` only."""
+        cycles, weight, requests = (sum(column) for column in zip(*self.pieces, strict=True))
+        return replace(self, cycles=cycles, weight=weight, requests=requests)
 
     def resident_warps(self, index: int) -> float:
         """The warps on a multiprocessor with blocks of the size ``BLOCK_WARPS[index]``."""
@@ -321,8 +328,8 @@ def preferred_between_barriers(before: Figures, after: Figures) -> tuple[int | N
     together go on together for a while. So two models have to agree. In the first one the work of a block covers the
     latencies of another (`Figures.cycles_among_blocks`); there ``after`` may be slower by `MOST_LOSS_APART`, since the
     work is then nearly all of the time, and a few instructions more are within the error of the model. In the other one
-    nothing covers the latencies of a warp (`Figures.cycles_in_step`); there it has to be faster. The resident warps of
-    a launch must fit with the registers of ``after``, too.
+    nothing covers the latencies of a warp (`Figures.cycles_in_step`); there it has to be faster, and so has the slowest
+    way through it, for which the launch waits. The resident warps of a launch must fit with the registers of ``after``.
 
     If the numbers of barriers differ, ptxas has unrolled a loop of one of the two, but not of the other. Then the
     weights of the loops count another number of iterations, and the figures cannot be compared.
@@ -352,8 +359,11 @@ def _is_faster_among_blocks(before: Figures, after: Figures, index: int, blocks:
     if warps * SCHEDULERS > after.resident_warps(index) < before.resident_warps(index):
         return False
     apart = before.cycles_among_blocks(size, blocks) / after.cycles_among_blocks(size, blocks)
-    in_step = before.cycles_in_step(warps) / after.cycles_in_step(warps)
-    return apart >= 1 - MOST_LOSS_APART and in_step > 1 + LEAST_GAIN_IN_STEP * before.strictness
+    least = 1 + LEAST_GAIN_IN_STEP * before.strictness
+    return apart >= 1 - MOST_LOSS_APART and all(
+        old.cycles_in_step(warps) > least * new.cycles_in_step(warps)
+        for old, new in ((before, after), (before.slowest_way, after.slowest_way))
+    )
 
 
 def _faster_up_to(before: Figures, after: Figures) -> int:

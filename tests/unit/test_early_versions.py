@@ -178,7 +178,7 @@ def test_up_to_how_many_warps_it_is_preferred() -> None:
     warps = preferred_between_barriers(BEFORE, better)
     # With so many warps, the work of 840 instead of 800 cycles for each fills the time if blocks do not wait together.
     assert warps == (9, 8, 8, 8)
-    less_work = replace(better, weight=812.0)
+    less_work = replace(better, weight=812.0, pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 612.0, 0.0)))
     assert preferred_between_barriers(BEFORE, less_work) == (None,) * 4  # 1.5 % more work
     assert preferred_between_barriers(BEFORE, BEFORE) == NEVER
     assert preferred_between_barriers(replace(BEFORE, pieces=()), better) == NEVER
@@ -262,6 +262,23 @@ def test_pieces_of_a_cubin_add_up_to_its_cycles() -> None:
     assert sum(each.requests for each in figures.pieces) == figures.requests
     assert sum(each.cycles for each in figures.pieces) == pytest.approx(figures.cycles, rel=0.05)
     assert judge.figures(kernel())["tile"] == figures  # from the cache
+
+
+def test_pieces_are_those_of_the_slowest_way() -> None:
+    """One of two loops is executed, each with a barrier; the second one has twice as many instructions."""
+    word, code = (0, 4 << 41 | 7 << 46 | 7 << 49), ["branch", "barrier", "barrier", "integer", "integer", "integer"]
+    blocks = [(0, 1), (1, 2), (2, 4), (4, 6)]
+    found = pieces([word] * 6, code, blocks, [[1, 2], [1, 3], [2, 3], []], [0, 1, 1, 0], ())
+    assert found == ((4.0, 1.0, 0.0), (32.0, 8.0, 0.0), (32.0, 8.0, 0.0), (8.0, 2.0, 0.0))
+    # A function that is called belongs to each way.
+    found = pieces([word] * 6, code, blocks, [[1], [1, 3], [2], []], [0, 1, 1, 0], ())
+    assert sum(weight for _, weight, _ in found) == 1 + 8 + 16 + 2
+
+
+def test_the_slowest_way_has_to_be_faster() -> None:
+    """Another way than that of the pieces is faster: the launch still waits for the blocks on this one."""
+    other = replace(BEFORE, code="b", cycles=2000.0)
+    assert other.cycles_in_step(4) < BEFORE.cycles_in_step(4) and preferred_between_barriers(BEFORE, other) == NEVER
 
 
 def test_code_without_a_barrier_in_a_loop_has_no_pieces() -> None:
