@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 __all__ = [
+    "BLOCK_WARPS",
     "DEEPEST",
     "FITTED_SM",
     "HOIST_WARPS",
@@ -72,8 +73,13 @@ RESERVE_TO_HOIST = 4.0
 #: 0.977, although its latencies are 7 times the work of these warps.
 HOIST_WARPS = 4
 
-#: How many warps a scheduler has of a block of 128, 256, 512 and 1024 threads.
+#: The usual sizes of blocks, as how many warps a scheduler has of one: blocks of 128, 256, 512 and 1024 threads.
 BLOCK_WARPS = (1, 2, 4, 8)
+
+#: By which share loads before barriers have to be faster if all warps wait at the same time (on other architectures by
+#: twice this share), and by which they may be slower if the blocks wait at different times (experiments/versions.md)
+LEAST_GAIN_IN_STEP = 0.02
+MOST_LOSS_APART = 0.015
 
 #: The most warps that a scheduler can have.
 MOST_WARPS = 16
@@ -107,8 +113,10 @@ class Figures:
     ``looped`` and ``quickest`` are cycles in loops, ``fetched`` those in which the warp waits for their instructions;
     ``weight_in_loops`` is the weight of these instructions (`slower_loops`). ``sm`` is the architecture, 90 for sm_90a.
     ``requests`` are the weights of the instructions that the load/store unit executes. ``threads`` are those of the
-    largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers, empty
-    if no barrier is in a loop. ``barriers`` is the sum of the weights of barriers.
+    largest usual block that can be launched, 0 where that is not known. ``pieces`` is the code between barriers on the
+    slowest way through the kernel, empty if no barrier is in a loop. ``barriers`` is the sum of the weights of
+    barriers. ``resident`` is how many warps fit on a multiprocessor for each size of block in `BLOCK_WARPS`, empty if
+    that is not known.
 
     ``is_static``: the figures are those of a judge without an assembler. Then ``weight`` counts accesses to memory and
     long operations, ``spills`` the 32-bit values that are live beyond the registers of a thread, and neither warps nor
@@ -133,6 +141,7 @@ class Figures:
     threads: int = 0
     pieces: tuple[Piece, ...] = ()
     barriers: float = 0.0
+    resident: tuple[int, ...] = ()
 
     def work(self, warps: float) -> float:
         """The cycles for which a warp needs its scheduler or the load/store unit, if the scheduler has ``warps`` warps.
@@ -154,7 +163,22 @@ class Figures:
         """The cycles of a scheduler per warp if ``blocks`` blocks are resident, of each of which it has ``warps``
         warps. While the warps of one block wait, those of the others work."""
         every = warps * blocks
-        return max(self.work(every), self.cycles_of_block(warps) / every)
+        return max(self.slowest_way.work(every), self.cycles_of_block(warps) / every)
+
+    def cycles_in_step(self, warps: float) -> float:
+        """The cycles of a scheduler per warp if ``warps`` warps are resident that go on together: each one works, and
+        then all of them wait for the latencies of one."""
+        return (self.cycles + (warps - 1) * self.work(warps)) / warps
+
+    @property
+    def slowest_way(self) -> Figures:
+        """These figures for the way of the `pieces` only."""
+        cycles, weight, requests = (sum(column) for column in zip(*self.pieces, strict=True))
+        return replace(self, cycles=cycles, weight=weight, requests=requests)
+
+    def resident_warps(self, index: int) -> float:
+        """The warps on a multiprocessor with blocks of the size ``BLOCK_WARPS[index]``."""
+        return self.resident[index] if self.resident else self.warps
 
     def waits(self, warps: float, reserve: float) -> bool:
         """Whether the latencies of a warp are at least ``reserve`` times the instructions that its scheduler issues for
@@ -310,35 +334,50 @@ def preferred_warps(before: Figures, after: Figures) -> int | None:
     return min(warps, with_hits, HOIST_WARPS)
 
 
-def preferred_between_barriers(before: Figures, after: Figures) -> int | None:
-    """The largest number of warps per scheduler at which ``after``, whose loads are issued before the barriers that
-    precede them, is expected to be faster: 0 for none, `None` for any number.
+def preferred_between_barriers(before: Figures, after: Figures) -> tuple[int | None, ...]:
+    """For each size of block in `BLOCK_WARPS`, the largest number of warps per scheduler at which ``after``, whose
+    loads are issued before the barriers that precede them, is expected to be faster: 0 for none, `None` for any number.
 
-    It executes no load more than ``before``, but more other instructions, and the loads need registers. So it has to be
-    faster in the model of pieces between barriers, for blocks of all usual sizes (`Figures.cycles_among_blocks`).
+    It executes no load more than ``before``, but more other instructions, and the loads need registers. The blocks of a
+    multiprocessor wait at their barriers at different times or at the same time, and both happen: blocks that begin
+    together go on together for a while. So two models have to agree. In the first one the work of a block covers the
+    latencies of another (`Figures.cycles_among_blocks`); there ``after`` may be slower by `MOST_LOSS_APART`, since the
+    work is then nearly all of the time, and a few instructions more are within the error of the model. In the other one
+    nothing covers the latencies of a warp (`Figures.cycles_in_step`); there it has to be faster, and so has the slowest
+    way through it, for which the launch waits. The resident warps of a launch must fit with the registers of ``after``.
 
     If the numbers of barriers differ, ptxas has unrolled a loop of one of the two, but not of the other. Then the
     weights of the loops count another number of iterations, and the figures cannot be compared.
+
+    >>> preferred_between_barriers(Figures("a", 32, 0, 64.0, 99.0), Figures("b", 32, 0, 64.0, 98.0))
+    (0, 0, 0, 0)
     """
     if not (before.pieces and after.pieces) or before.barriers != after.barriers:
-        return 0
+        return (0,) * len(BLOCK_WARPS)
     if after.spills > before.spills or after.threads < before.threads:
-        return 0
-    warps = 0
-    while warps < MOST_WARPS and _is_faster_among_blocks(before, after, warps + 1):
-        warps += 1
-    return None if warps == MOST_WARPS else warps
+        return (0,) * len(BLOCK_WARPS)
+    return tuple(_faster_blocks_up_to(before, after, index) for index in range(len(BLOCK_WARPS)))
 
 
-def _is_faster_among_blocks(before: Figures, after: Figures, warps: int) -> bool:
-    """Whether ``after`` is faster if a scheduler has so many warps, of blocks of any usual size."""
-    if warps * SCHEDULERS > after.warps < before.warps:
+def _faster_blocks_up_to(before: Figures, after: Figures, index: int) -> int | None:
+    """`preferred_between_barriers` for one size of block."""
+    size, warps = BLOCK_WARPS[index], 0
+    while warps < MOST_WARPS and _is_faster_among_blocks(before, after, index, warps // size + 1):
+        warps += size
+    return None if warps >= MOST_WARPS else warps
+
+
+def _is_faster_among_blocks(before: Figures, after: Figures, index: int, blocks: int) -> bool:
+    """Whether ``after`` is faster if so many blocks are resident."""
+    size = BLOCK_WARPS[index]
+    warps = size * blocks
+    if warps * SCHEDULERS > after.resident_warps(index) < before.resident_warps(index):
         return False
-    sizes = [size for size in BLOCK_WARPS if warps % size == 0]
-    least = 1 + LEAST_PREFERENCE * before.strictness
-    return all(
-        before.cycles_among_blocks(size, warps // size) > least * after.cycles_among_blocks(size, warps // size)
-        for size in sizes
+    apart = before.cycles_among_blocks(size, blocks) / after.cycles_among_blocks(size, blocks)
+    least = 1 + LEAST_GAIN_IN_STEP * before.strictness
+    return apart >= 1 - MOST_LOSS_APART and all(
+        old.cycles_in_step(warps) > least * new.cycles_in_step(warps)
+        for old, new in ((before, after), (before.slowest_way, after.slowest_way))
     )
 
 

@@ -146,9 +146,11 @@ class CudaMachine:
 
 
 def _extra(kernel: KernelContract, sizes: Sequence[tuple[int, int]] | None) -> list[int] | None:
-    """The sizes behind the parameters of the kernel; None if those in front are others."""
-    own = [(each.offset, each.size) for each in kernel.parameters]
-    if sizes is None or list(sizes[: len(own)]) != own:
+    """The sizes behind the parameters of the kernel; None if those in front are others. Their places do not matter: the
+    driver gets a pointer to each argument, and ptxas aligns parameters in the constant bank, where the first one need
+    not be at a multiple of 32 bytes."""
+    own = [each.size for each in kernel.parameters]
+    if sizes is None or [size for _, size in sizes[: len(own)]] != own:
         return None
     extra = [size for _, size in sizes[len(own) :]]
     return extra if all(size in (1, 2, 4, 8) for size in extra) else None

@@ -656,7 +656,9 @@ static void *function_of(const ptxmotion_module *module, void *handle)
     return module->driver->kernel_get_function(&function, handle) ? NULL : function;
 }
 
-/* Whether the parameters of a version are those of the kernel, with the extra ones behind them. */
+/* Whether the parameters of an entry are those of the contract, with the extra ones behind them. Their places do not
+ * matter, since the driver gets a pointer to each argument. ptxas aligns a parameter in the constant bank, where the
+ * parameters need not begin at a multiple of 32: on sm_90, one with the alignment 64 behind 56 bytes is at 112. */
 static int has_the_parameters(const ptxmotion_kernel *kernel, struct version *version)
 {
     const ptxmotion_driver *driver = kernel->module->driver;
@@ -665,8 +667,7 @@ static int has_the_parameters(const ptxmotion_kernel *kernel, struct version *ve
     if (function == NULL)
         return 0;
     for (uint32_t i = 0; i < kernel->parameter_count; i++)
-        if (driver->func_get_param_info(function, i, &offset, &size) || offset != kernel->parameters[i].offset ||
-            size != kernel->parameters[i].size)
+        if (driver->func_get_param_info(function, i, &offset, &size) || size != kernel->parameters[i].size)
             return 0;
     for (uint32_t i = 0; i < version->extra_count; i++) {
         if (driver->func_get_param_info(function, kernel->parameter_count + i, &offset, &size))
@@ -992,6 +993,12 @@ static int is_in_known_allocation(const struct facts *facts, uint64_t pointer, s
     return 0;
 }
 
+/* Whether the caller states the extent of a parameter. */
+static int is_stated(const struct facts *facts, uint32_t index)
+{
+    return facts->given != NULL && (facts->given[index].begin | facts->given[index].end) != 0;
+}
+
 /* `find_extent` where the caller states extents, or that memory is mapped once. */
 static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index, uint64_t pointer, struct extent *found)
 {
@@ -999,7 +1006,7 @@ static SEPARATE int find_stated_extent(const struct facts *facts, uint32_t index
     const ptxmotion_extent *given = facts->given;
     uint64_t first;
     size_t size;
-    int is_given = given != NULL && (given[index].begin | given[index].end) != 0;
+    int is_given = is_stated(facts, index);
     int is_trusted = (facts->flags & PTXMOTION_MAPPED_ONCE) != 0;
     /* Without stated extents, the allocation was not found before. */
     if (!(is_given && is_trusted) && (given == NULL || !find_allocation(module, pointer, found))) {
@@ -1678,6 +1685,8 @@ static void count(struct version *version, int reason, uint32_t failed)
 /* --- remembered decisions --------------------------------------------------------------------------------------- */
 
 /* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
+#define STATED_EXTENTS 0x80000000u /* in the flags of a key: the caller states extents */
+
 struct memo_key {
     uint64_t serial, generation;
     const ptxmotion_kernel *kernel;
@@ -1708,7 +1717,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
     const ptxmotion_kernel *kernel = facts->kernel;
     const ptxmotion_module *module = kernel->module;
     const ptxmotion_config *config = facts->config;
-    if (!kernel->is_remembered || config->attribute_count || facts->given != NULL)
+    if (!kernel->is_remembered || config->attribute_count)
         return NULL;
     key->context = NULL;
     if (module->device_count > 1 && module->driver->ctx_get_current(&key->context))
@@ -1716,7 +1725,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
     key->serial = module->serial;
     key->generation = __atomic_load_n(&kernel->generation, __ATOMIC_ACQUIRE);
     key->kernel = kernel;
-    key->flags = facts->flags;
+    key->flags = facts->flags | (facts->given != NULL ? STATED_EXTENTS : 0);
     key->shared = config->shared;
     memcpy(key->grid, config->grid, sizeof key->grid);
     memcpy(key->block, config->block, sizeof key->block);
@@ -1738,7 +1747,11 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
         }
         at += (size + 7) / 8;
     }
-    return &memos[hash >> 60];
+    struct memo *memo = &memos[hash >> 60];
+    /* The driver's work for the launch before has displaced it from the cache. The driver is asked in the meantime. */
+    for (size_t at = 0; at < sizeof *memo; at += 64)
+        __builtin_prefetch((const char *)memo + at);
+    return memo;
 }
 
 static int is_same_key(const struct memo_key *key, const struct memo_key *other, uint32_t read_words)
@@ -1774,7 +1787,7 @@ static int is_valid(const struct memo *memo, const struct memo_key *key, struct 
         if (slot < 0 || memo->states[slot] == NOT_READ)
             continue;
         const struct extent *extent = &memo->extents[slot];
-        if (memo->states[slot] == KNOWN && extent->id != 0) {
+        if (memo->states[slot] == KNOWN && extent->id != 0 && !is_stated(facts, kernel->read[i])) {
             if (extent->id != last && !is_still_there(kernel->module, facts->arguments[kernel->read[i]], extent->id))
                 return 0;
             last = extent->id;
@@ -1830,7 +1843,8 @@ static SEPARATE void remember(struct memo *memo, const struct memo_key *key, con
     memo->key.serial = 0; /* no module has this number */
     if (facts->is_momentary)
         return;
-    uint64_t needed = needed_extents(facts);
+    /* What the caller states may change without an allocation. */
+    uint64_t needed = facts->given != NULL ? UINT64_MAX : needed_extents(facts);
     for (int i = 0; i < kernel->extent_count; i++) {
         memo->states[i] = needed >> i & 1 ? facts->states[i] : NOT_READ;
         if (facts->states[i] == KNOWN)
@@ -1878,7 +1892,6 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
 {
     uint32_t last = kernel->version_count - 1, chosen = 0;
     int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
-    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
     struct facts facts;
     facts.kernel = kernel;
     facts.config = config;
@@ -1891,7 +1904,10 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     for (int slot = 0; slot < kernel->extent_count; slot++)
         facts.states[slot] = NOT_READ;
     struct memo_key key;
-    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
+    struct memo *memo = last && arguments != NULL ? memo_of(&facts, &key) : NULL;
+    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
+    if (common != PTXMOTION_TAKEN)
+        memo = NULL;
     if (memo != NULL && is_valid(memo, &key, &facts)) {
         for (; chosen < last && memo->reasons[chosen] != PTXMOTION_TAKEN; chosen++) {
             if (reasons != NULL)

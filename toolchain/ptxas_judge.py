@@ -18,15 +18,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..arch import WARP
 from ..cache import Cache, cache_folder, source_digest
-from ..cost import Figures, Piece
+from ..cost import BLOCK_WARPS, SCHEDULERS, Figures, Piece
 from ..work_times import WorkTimes
 from .tools import Tool, ToolchainError, arch_for, assemble_whole_or_relocatable, find_tool
 
 if TYPE_CHECKING:
     from .cubin import KernelCode
 
-__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "largest_block", "warps"]
+__all__ = ["CACHED", "PTXAS", "READING", "SECONDS", "PtxasJudge", "figures_of", "largest_block", "resident", "warps"]
 
 #: The names of the work of a judge, for `--time-passes`.
 PTXAS, READING, CACHED = "runs of ptxas", "reading of machine code", "results from the cache"
@@ -159,6 +160,7 @@ class PtxasJudge:
 def _figures_from(fields: dict[str, Any]) -> Figures:
     """Figures from their form in JSON."""
     fields["pieces"] = tuple(Piece(*each) for each in fields["pieces"])
+    fields["resident"] = tuple(fields["resident"])
     return Figures(**fields)
 
 
@@ -213,6 +215,7 @@ def figures_of(code: KernelCode) -> Figures:
         barriers=float(code.weighted_of("barrier")),
         sm=code.sm,
         threads=largest_block(code),
+        resident=resident(code),
     )
 
 
@@ -226,6 +229,17 @@ def largest_block(code: KernelCode) -> int:
     sizes = (stated, *(each for each in LARGE_BLOCKS if each < stated)) if stated else LARGE_BLOCKS
     fitting = ((each, occupancy(code.sm, each, code.registers, code.shared_bytes)) for each in sizes)
     return next((each for each, found in fitting if found is not None and found.blocks), 0)
+
+
+def resident(code: KernelCode) -> tuple[int, ...]:
+    """The warps on a multiprocessor for each size of block in `cost.BLOCK_WARPS`, but not larger than the block that
+    the kernel states; empty if the architecture is not known."""
+    from .occupancy import occupancy
+
+    stated = code.required_threads or code.max_threads or LARGE_BLOCKS[0]
+    sizes = [min(each * SCHEDULERS * WARP, stated) for each in BLOCK_WARPS]
+    found = [occupancy(code.sm, each, code.registers, code.shared_bytes) for each in sizes]
+    return tuple(each.warps for each in found if each is not None)
 
 
 def warps(code: KernelCode) -> float:

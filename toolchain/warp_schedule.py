@@ -43,6 +43,7 @@ from typing import TypeAlias
 
 from ..arch import LATENCY, OTHER_LATENCY
 from ..cost import loop_weight
+from ..graphs import strongly_connected_components
 
 __all__ = ["alone", "by_block", "exposed", "fetched", "looped", "pieces", "quickest"]
 
@@ -190,9 +191,13 @@ def pieces(
     depth: Sequence[int],
     requests: Collection[str],
 ) -> tuple[tuple[float, float, float], ...]:
-    """The code between barriers, in the order of the text: of each piece the cycles of one warp, the instructions, and
-    those of them whose class is one of ``requests``, all weighted. Empty if no barrier is in a loop. A piece ends
-    behind a barrier, or where the loop depth changes. The other arguments are those of `alone`.
+    """The code between barriers on the slowest way through the kernel, in the order of the text: of each piece the
+    cycles of one warp, the instructions, and those of them whose class is one of ``requests``, all weighted. Empty if
+    no barrier is in a loop. A piece ends behind a barrier, or where the loop depth changes. The other arguments are
+    those of `alone`.
+
+    A kernel may have several loops of which a block executes one, as for blocks at the edges of an image. The launch
+    ends when the slowest blocks end.
 
     >>> stall = 4 << 41 | 7 << 46 | 7 << 49
     >>> code = ["barrier", "integer", "barrier", "load_shared"]
@@ -204,16 +209,51 @@ def pieces(
     parts, after, around = _split_at_barriers(classes, blocks, successors, depth)
     cycles = by_block(words, classes, parts, after, around)
     found: list[list[float]] = []
-    ends = True
-    for number, (start, end) in enumerate(parts):
+    ends, before = True, 0
+    for number in _slowest_way(after, cycles):
+        start, end = parts[number]
         weight = loop_weight(around[number])
-        if ends or around[number] != around[number - 1]:
+        if ends or around[number] != around[before]:
             found.append([0.0, 0.0, 0.0])
         found[-1][0] += cycles[number]
         found[-1][1] += weight * (end - start)
         found[-1][2] += weight * sum(kind in requests for kind in classes[start:end])
-        ends = end > start and classes[end - 1] == "barrier"
+        ends, before = end > start and classes[end - 1] == "barrier", number
     return tuple((one, two, three) for one, two, three in found)
+
+
+def _slowest_way(successors: Sequence[Sequence[int]], cycles: Sequence[float]) -> list[int]:
+    """The blocks on the way through the kernel with the most cycles, in order. All blocks of a loop are on a way that
+    leads through it. Blocks that no way from the first one reaches are those of functions, and belong to each way.
+
+    >>> _slowest_way([[1, 2], [1, 3], [2, 3], []], [1, 50, 60, 1])
+    [0, 2, 3]
+    """
+    components = strongly_connected_components(successors, range(len(cycles)))
+    of = {block: number for number, blocks in enumerate(components) for block in blocks}
+    behind: list[int | None] = []  # the component that follows on the slowest way
+    total: list[float] = []
+    for number, blocks in enumerate(components):  # those behind a component precede it
+        following = {of[each] for block in blocks for each in successors[block]} - {number}
+        last = max(following, key=lambda each: total[each], default=None)
+        behind.append(last)
+        total.append(sum(cycles[block] for block in blocks) + (0 if last is None else total[last]))
+    kept = set(range(len(cycles))) - _reached(successors)
+    here: int | None = of[0]
+    while here is not None:
+        kept.update(components[here])
+        here = behind[here]
+    return sorted(kept)
+
+
+def _reached(successors: Sequence[Sequence[int]]) -> set[int]:
+    """The blocks that ways from the first one reach."""
+    found, waiting = {0}, [0]
+    while waiting:
+        new = set(successors[waiting.pop()]) - found
+        found |= new
+        waiting += new
+    return found
 
 
 def _split_at_barriers(

@@ -33,11 +33,21 @@ from ..analysis.manager import Facts
 from ..analysis.memory.access_ranges import are_readable
 from ..analysis.memory.alias import Promise, RecordingPromise
 from ..analysis.memory.assumptions import Assumptions
+from ..arch import WARP
 from ..contract import Condition
 from ..contract.conditions import expressions_of
 from ..contract.expressions import Expression
 from ..contract.parsing import parse
-from ..cost import MOST_WARPS, Figures, gain, is_better, preferred_between_barriers, preferred_warps
+from ..cost import (
+    BLOCK_WARPS,
+    MOST_WARPS,
+    SCHEDULERS,
+    Figures,
+    gain,
+    is_better,
+    preferred_between_barriers,
+    preferred_warps,
+)
 from ..ptx import Kernel, Module, flatten_scopes, print_kernel
 from ..ptx.operations import Operation
 from ..transforms.gate.judge import Judge, Refused
@@ -62,6 +72,7 @@ __all__ = [
     "Optimize",
     "VersionSearch",
     "Versioned",
+    "limit_by_block",
     "pointer_pairs",
 ]
 
@@ -387,39 +398,39 @@ class VersionSearch:
         found = self._fastest_between_barriers(name, others, results)
         if found is None:
             return None
-        chosen, gained, warps = found
+        chosen, gained, preferred = found
         more = chosen.needed(self._module, relevant) - pairs
         requires = early_requirements(self._facts(name), lower[0].requires if lower else {"": ()}, pairs, more)
         aligned = lower[0].aligned if lower else frozenset[tuple[str, str, int]]()
-        return Candidate(chosen.kernel, requires, pairs | more, gained, _up_to(warps), aligned)
+        return Candidate(chosen.kernel, requires, pairs | more, gained, preferred, aligned)
 
     def _fastest_between_barriers(
         self, name: str, others: Sequence[Kernel], results: Iterable[Early]
-    ) -> tuple[Early, str, int | None] | None:
+    ) -> tuple[Early, str, Expression | None] | None:
         """Of ``results`` the one that is expected to be the fastest, if it is expected to be faster than ``others``,
-        with what it gains over the first of them, and up to how many warps per scheduler; `None` for any number."""
+        with what it gains over the first of them, and when it is preferred; `None` is always."""
         if self._judge is None:
             first = next(iter(results), None)
-            return None if first is None else (first, "", FEW_WARPS)
-        known: list[tuple[Early, Figures]] = []
+            return None if first is None else (first, "", _up_to(FEW_WARPS))
         before: list[Figures] = []
-        try:
-            for each in results:
-                known.append((each, self._figures(name, each.kernel)))
-            if known:
-                before = [self._figures(name, kernel) for kernel in others]
-        except Refused:
-            return None
-        found: list[tuple[float, Early, str, int | None]] = []
-        for each, figures in known:
-            preferred = [preferred_between_barriers(other, figures) for other in before]
-            if 0 not in preferred:
-                warps = min((number for number in preferred if number is not None), default=None)
-                found.append((figures.cycles_of_block(1), each, gain(before[0], figures), warps))
+        found: list[tuple[float, Early, str, Expression | None]] = []
+        for each in results:
+            try:
+                before = before or [self._figures(name, kernel) for kernel in others]
+            except Refused:
+                return None
+            try:
+                figures = self._figures(name, each.kernel)
+            except Refused:
+                continue  # as where ptxas has no room for the results of the moved loads; fewer may fit
+            limits = _least_limits([preferred_between_barriers(other, figures) for other in before])
+            if any(limit != 0 for limit in limits):
+                gained = gain(before[0], figures)
+                found.append((figures.cycles_of_block(1), each, gained, limit_by_block(limits)))
         if not found:
             return None
-        _, chosen, gained, warps = min(found, key=lambda each: each[0])
-        return chosen, gained, warps
+        _, chosen, gained, preferred = min(found, key=lambda each: each[0])
+        return chosen, gained, preferred
 
     def _figures(self, name: str, kernel: Kernel) -> Figures:
         """The figures of code for an entry. Raises `Refused`."""
@@ -469,6 +480,30 @@ def _preferred(before: Figures, after: Figures, *, hoists: bool) -> int | None:
 def _up_to(warps: int | None) -> Expression | None:
     """The condition that a scheduler has at most so many warps of a launch; `None` for any number."""
     return None if warps is None else parse(f"warps_per_scheduler <= {warps}")
+
+
+def _least_limits(limits: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ...]:
+    """For each size of block the least of the limits; `None` is no limit."""
+    columns = zip(*limits, strict=True)
+    return tuple(min((each for each in column if each is not None), default=None) for column in columns)
+
+
+def limit_by_block(limits: Sequence[int | None]) -> Expression | None:
+    """The condition that a scheduler has at most so many warps of a launch, with one limit for each size of block in
+    `BLOCK_WARPS`; blocks of other sizes have the limit of the next larger one. `None` for any launch.
+
+    >>> str(limit_by_block((9, 9, 4, 4)))
+    'warps_per_scheduler <= (9 if block_x * block_y * block_z <= 256 else 4)'
+    """
+    if all(limit is None for limit in limits):
+        return None
+    sizes = [each * SCHEDULERS * WARP for each in BLOCK_WARPS]
+    numbers = [MOST_WARPS if limit is None else limit for limit in limits]
+    text = str(numbers[-1])
+    for index in reversed(range(len(numbers) - 1)):
+        if numbers[index] != numbers[index + 1]:
+            text = f"{numbers[index]} if block_x * block_y * block_z <= {sizes[index]} else {text}"
+    return parse(f"warps_per_scheduler <= {text if ' ' not in text else f'({text})'}")
 
 
 def _reason_of(module: Module) -> str:

@@ -6,6 +6,9 @@
  * disjoint and inside of their allocations, and a kernel `apart` with a version for which the buffers only have to be
  * different ones. Each line is a kind of launch and nanoseconds for one on the host: the median
  * and the smallest of 60 rounds of 400 launches. The kinds take turns.
+ *
+ * The second table divides the time of such launches by reading the clock at the calls of the driver, which takes some
+ * nanoseconds itself: what precedes the driver's launch, and the queries in it; the driver's launch; what follows it.
  */
 #define _GNU_SOURCE
 #include "ptxmotion_launch.h"
@@ -62,6 +65,90 @@ static void report(const char *name, double *rounds)
 {
     qsort(rounds, ROUNDS, sizeof *rounds, by_size);
     printf("%-58s %7.0f %7.0f\n", name, rounds[ROUNDS / 2], rounds[0]);
+}
+
+/* Nanoseconds, of a clock that takes as few as possible. */
+static double tick(void)
+{
+#ifdef __x86_64__
+    static double scale;
+    if (scale == 0) {
+        double start = now();
+        uint64_t first = __builtin_ia32_rdtsc();
+        while (now() - start < 2e7)
+            ;
+        scale = (now() - start) / (double)(__builtin_ia32_rdtsc() - first);
+    }
+    return (double)__builtin_ia32_rdtsc() * scale;
+#else
+    return now();
+#endif
+}
+
+/* The driver with a clock at its calls. */
+static const ptxmotion_driver *real;
+static double begun, ended, queried;
+
+static int clocked_launch(const ptxmotion_config *config, void *function, void **arguments, void **extra)
+{
+    begun = tick();
+    int status = real->launch_kernel_ex(config, function, arguments, extra);
+    ended = tick();
+    return status;
+}
+
+static int clocked_attributes(unsigned count, int *attributes, void **values, uint64_t pointer)
+{
+    double start = tick();
+    int status = real->pointer_get_attributes(count, attributes, values, pointer);
+    queried += tick() - start;
+    return status;
+}
+
+static int clocked_capturing(void *stream, int *status)
+{
+    double start = tick();
+    int result = real->stream_is_capturing(stream, status);
+    queried += tick() - start;
+    return result;
+}
+
+enum { PARTS = 4, DIVIDED = 6 };
+
+/* Divides the times of launches. `kernels`: NULL is the driver's launch of `handle`. The kinds take turns. */
+static void divide(const char *const *names, ptxmotion_kernel *const *kernels, void **const *arguments,
+                   const ptxmotion_config *config, const ptxmotion_driver *driver, void *handle)
+{
+    static double rounds[DIVIDED][PARTS][ROUNDS];
+    static const char *const parts[PARTS] = {"before the driver's launch", "of it queries", "the driver's launch",
+                                             "behind it"};
+    for (int round = -2; round < ROUNDS; round++)
+        for (int kind = 0; kind < DIVIDED; kind++) {
+            double sums[PARTS] = {0};
+            queried = 0;
+            CALL("cuStreamSynchronize", config->stream);
+            for (int i = 0; i < LAUNCHES; i++) {
+                double start = tick();
+                int failed = kernels[kind] != NULL
+                                 ? ptxmotion_launch(kernels[kind], config, arguments[kind], NULL, 0)
+                                 : driver->launch_kernel_ex(config, handle, arguments[kind], NULL);
+                double end = tick();
+                if (failed)
+                    exit(3);
+                sums[0] += begun - start;
+                sums[2] += ended - begun;
+                sums[3] += end - ended;
+            }
+            sums[1] = queried;
+            for (int part = 0; part < PARTS && round >= 0; part++)
+                rounds[kind][part][round] = sums[part] / LAUNCHES;
+        }
+    for (int kind = 0; kind < DIVIDED; kind++)
+        for (int part = 0; part < PARTS; part++) {
+            char name[120];
+            snprintf(name, sizeof name, "%s: %s", names[kind], parts[part]);
+            report(name, rounds[kind][part]);
+        }
 }
 
 /* Nanoseconds of the GPU for one of the nodes of a graph of `NODES` launches. */
@@ -205,6 +292,23 @@ int main(int count, char **names)
     for (int kind = 0; kind < KINDS; kind++)
         report(kinds[kind], rounds[kind]);
     CALL("cuStreamSynchronize", stream);
+
+    real = driver;
+    ptxmotion_driver clocked = *driver;
+    clocked.launch_kernel_ex = clocked_launch;
+    clocked.pointer_get_attributes = clocked_attributes;
+    clocked.stream_is_capturing = clocked_capturing;
+    ptxmotion_module *divided;
+    if (ptxmotion_bind_module(&clocked, bytes, bytes_size, module, &divided))
+        return 1;
+    ptxmotion_kernel *const kernels[DIVIDED] = {NULL, ptxmotion_find(divided, "alone"), ptxmotion_find(divided, "k"),
+                                                ptxmotion_find(divided, "k"), ptxmotion_find(divided, "apart"), NULL};
+    void **const arguments[DIVIDED] = {good, good, good, pooled, good, good};
+    static const char *const names_of[DIVIDED] = {"cuLaunchKernelEx", "no versions", "3 allocations", "3 parts",
+                                                  "3 different buffers", "cuLaunchKernelEx again"};
+    n = 1024;
+    divide(names_of, kernels, arguments, &config, &clocked, handle);
+    ptxmotion_unload(divided);
     time_graph("node of a graph: the kernel itself", kernel, config, good, 0);
     time_graph("node of a graph: the version", kernel, config, good, PTXMOTION_CAPTURE);
     ptxmotion_unload(bound);

@@ -1,6 +1,8 @@
 """Versions with loads before barriers: what they require, which distance is taken, and where they are preferred."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from contract_versions import HEAD, body, versions, with_contract
@@ -8,14 +10,18 @@ from ptxmotion import Policy, optimize
 from ptxmotion.analysis.manager import Facts
 from ptxmotion.contract import Contract, Disjoint, Holds, Range, Version
 from ptxmotion.contract.expressions import argument, compare
-from ptxmotion.cost import MOST_WARPS, Figures, Piece, preferred_between_barriers
+from ptxmotion.cost import Figures, Piece, preferred_between_barriers
 from ptxmotion.ptx import parse
 from ptxmotion.toolchain.ptxas_judge import PtxasJudge
 from ptxmotion.toolchain.warp_schedule import alone, pieces
 from ptxmotion.transforms.gate.static_judge import StaticJudge
-from ptxmotion.versions.early import early_requirements
+from ptxmotion.versions import search
+from ptxmotion.versions.early import Early, early_kernels, early_requirements
+from ptxmotion.versions.search import limit_by_block
 
 NAME = "loads before barriers"
+NEVER = (0, 0, 0, 0)
+THREADS = "block_x * block_y * block_z"
 #: Each iteration shares an element of ``x`` between two barriers, adds up 24 of them, and stores the sum to ``y``.
 KERNEL = (
     HEAD
@@ -127,7 +133,7 @@ def test_the_code_of_ptxas_decides_about_early_loads() -> None:
     ptx = kernel().replace("LOOP:", 'LOOP:\n    .pragma "nounroll";')
     _, contract = with_contract(ptx, "ptxas")
     found = early(contract)
-    assert found and all(str(each.prefer_when).startswith("warps_per_scheduler <= ") for each in found.values())
+    assert set(found) == {f"disjoint buffers, {NAME}", f"disjoint accesses, {NAME}"}
     _, contract = with_contract(kernel(), "ptxas")
     assert early(contract) == {}
 
@@ -162,15 +168,28 @@ def test_latency_overlaps_only_with_work_before_the_next_barrier() -> None:
     assert BEFORE.cycles_among_blocks(8, 2) == 800 and BEFORE.cycles_among_blocks(8, 1) == (6000 + 4800) / 8
 
 
+def test_warps_that_go_on_together_wait_for_the_latencies_of_one() -> None:
+    assert BEFORE.cycles_in_step(1) == 8000 and BEFORE.cycles_in_step(4) == (8000 + 3 * 800) / 4
+
+
 def test_up_to_how_many_warps_it_is_preferred() -> None:
     better = replace(BEFORE, code="b", pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 640.0, 0.0)), weight=840.0)
+    better = replace(better, cycles=2200.0)
     warps = preferred_between_barriers(BEFORE, better)
-    assert warps is not None and 4 <= warps < 10  # with 10 warps, the work of 840 cycles for each fills the time
-    assert preferred_between_barriers(BEFORE, replace(better, weight=800.0, pieces=(Piece(9.0, 9.0, 0.0),))) == 9
-    assert preferred_between_barriers(BEFORE, BEFORE) == 0
-    always = replace(better, weight=400.0, pieces=(Piece(100.0, 100.0, 0.0), Piece(2000.0, 300.0, 0.0)))
-    assert preferred_between_barriers(BEFORE, always) is None
-    assert preferred_between_barriers(replace(BEFORE, pieces=()), always) == 0
+    # With so many warps, the work of 840 instead of 800 cycles for each fills the time if blocks do not wait together.
+    assert warps == (9, 8, 8, 8)
+    less_work = replace(better, weight=812.0, pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 612.0, 0.0)))
+    assert preferred_between_barriers(BEFORE, less_work) == (None,) * 4  # 1.5 % more work
+    assert preferred_between_barriers(BEFORE, BEFORE) == NEVER
+    assert preferred_between_barriers(replace(BEFORE, pieces=()), better) == NEVER
+
+
+def test_it_has_to_be_faster_if_all_warps_wait_together() -> None:
+    """All that is gained is latency which overlaps with work in the model of pieces only."""
+    longer = replace(AFTER, pieces=(Piece(200.0, 200.0, 0.0), Piece(600.0, 600.0, 0.0)), cycles=8100.0)
+    assert longer.cycles_among_blocks(8, 1) < BEFORE.cycles_among_blocks(8, 1)
+    assert preferred_between_barriers(BEFORE, longer) == NEVER
+    assert preferred_between_barriers(BEFORE, replace(longer, cycles=7000.0)) != NEVER
 
 
 @pytest.mark.parametrize(
@@ -183,14 +202,56 @@ def test_up_to_how_many_warps_it_is_preferred() -> None:
     ],
 )
 def test_what_cannot_be_compared_or_launched(change: dict[str, object]) -> None:
-    better = replace(BEFORE, code="b", pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 600.0, 0.0)))
-    assert preferred_between_barriers(BEFORE, better) != 0
-    assert preferred_between_barriers(BEFORE, replace(better, **change)) == 0  # pyright: ignore[reportArgumentType]
+    better = replace(BEFORE, code="b", pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 600.0, 0.0)), cycles=2200.0)
+    assert preferred_between_barriers(BEFORE, better) != NEVER
+    changed = replace(better, **change)  # pyright: ignore[reportArgumentType]
+    assert preferred_between_barriers(BEFORE, changed) == NEVER
 
 
 def test_fewer_resident_warps_are_not_preferred_where_they_count() -> None:
-    better = replace(BEFORE, code="b", pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 600.0, 0.0)))
-    assert preferred_between_barriers(BEFORE, replace(better, warps=20.0)) == 5 < MOST_WARPS
+    better = replace(BEFORE, code="b", pieces=(Piece(200.0, 200.0, 0.0), Piece(2000.0, 600.0, 0.0)), cycles=2200.0)
+    assert preferred_between_barriers(BEFORE, replace(better, warps=20.0)) == (5, 4, 4, 0)
+    before, after = replace(BEFORE, resident=(64, 64, 64, 64)), replace(better, resident=(24, 40, 32, 32), warps=20.0)
+    assert preferred_between_barriers(before, after) == (6, 10, 8, 8)
+
+
+def test_the_blocks_that_a_kernel_allows_are_those_whose_warps_are_resident() -> None:
+    ptx = kernel()
+    assert PtxasJudge().figures(ptx)["tile"].resident == (64, 64, 64, 64)
+    limited = ptx.replace(".param .u32 n)\n{", ".param .u32 n) .maxntid 192, 1, 1\n{")
+    assert limited != ptx and PtxasJudge().figures(limited)["tile"].resident == (64, 60, 60, 60)
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((None,) * 4, "None"),
+        ((4, 4, 4, 4), "warps_per_scheduler <= 4"),
+        ((9, 9, 4, 4), f"warps_per_scheduler <= (9 if {THREADS} <= 256 else 4)"),
+        ((None, 12, 8, 8), f"warps_per_scheduler <= (16 if {THREADS} <= 128 else 12 if {THREADS} <= 256 else 8)"),
+    ],
+)
+def test_the_preference_is_one_for_each_size_of_block(limits: tuple[int | None, ...], expected: str) -> None:
+    assert str(limit_by_block(limits)) == expected
+
+
+def test_a_distance_that_ptxas_refuses_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first distance, the module that is judged has a directive that ptxas does not know."""
+    ptx = kernel().replace("LOOP:", 'LOOP:\n    .pragma "nounroll";')
+    refused: list[Early] = []
+
+    def with_a_bad_one(*arguments: Any) -> Iterator[Early]:
+        for each in early_kernels(*arguments):
+            if not refused:
+                broken = each.kernel.clone()
+                broken.directives = [*broken.directives, ".unknowndirective"]
+                refused.append(replace(each, kernel=broken))
+                yield refused[0]
+            yield each
+
+    monkeypatch.setattr(search, "early_kernels", with_a_bad_one)
+    _, contract = with_contract(ptx, "ptxas")
+    assert refused and early(contract)
 
 
 def test_pieces_of_a_cubin_add_up_to_its_cycles() -> None:
@@ -201,6 +262,23 @@ def test_pieces_of_a_cubin_add_up_to_its_cycles() -> None:
     assert sum(each.requests for each in figures.pieces) == figures.requests
     assert sum(each.cycles for each in figures.pieces) == pytest.approx(figures.cycles, rel=0.05)
     assert judge.figures(kernel())["tile"] == figures  # from the cache
+
+
+def test_pieces_are_those_of_the_slowest_way() -> None:
+    """One of two loops is executed, each with a barrier; the second one has twice as many instructions."""
+    word, code = (0, 4 << 41 | 7 << 46 | 7 << 49), ["branch", "barrier", "barrier", "integer", "integer", "integer"]
+    blocks = [(0, 1), (1, 2), (2, 4), (4, 6)]
+    found = pieces([word] * 6, code, blocks, [[1, 2], [1, 3], [2, 3], []], [0, 1, 1, 0], ())
+    assert found == ((4.0, 1.0, 0.0), (32.0, 8.0, 0.0), (32.0, 8.0, 0.0), (8.0, 2.0, 0.0))
+    # A function that is called belongs to each way.
+    found = pieces([word] * 6, code, blocks, [[1], [1, 3], [2], []], [0, 1, 1, 0], ())
+    assert sum(weight for _, weight, _ in found) == 1 + 8 + 16 + 2
+
+
+def test_the_slowest_way_has_to_be_faster() -> None:
+    """Another way than that of the pieces is faster: the launch still waits for the blocks on this one."""
+    other = replace(BEFORE, code="b", cycles=2000.0)
+    assert other.cycles_in_step(4) < BEFORE.cycles_in_step(4) and preferred_between_barriers(BEFORE, other) == NEVER
 
 
 def test_code_without_a_barrier_in_a_loop_has_no_pieces() -> None:

@@ -29,6 +29,7 @@ from ptxmotion.contract import (
 )
 from ptxmotion.contract.bytecode import encode
 from ptxmotion.runtime.choice import Flag, Reason, Request
+from ptxmotion.runtime.cuda_machine import CudaMachine
 from ptxmotion.runtime.library import (
     BoundKernel,
     BoundModule,
@@ -74,11 +75,12 @@ def launch(
     stream: int = 0,
     attributes: Sequence[tuple[int, int]] = (),
     flags: Flag = Flag(0),  # noqa: B008
+    extents: bytes | None = None,
 ) -> int:
     request = Request((), (1, 1, 1), (1, 1, 1), attributes=tuple((i, v.to_bytes(4, "little")) for i, v in attributes))
     raw = ctypes.create_string_buffer(packed_attributes(request))
     config = packed_config((grid, 1, 1), (block, 1, 1), shared, stream, ctypes.addressof(raw), len(attributes))
-    return kernel.launch(config, struct.pack("<QQI", x, y, n), None, int(flags))
+    return kernel.launch(config, struct.pack("<QQI", x, y, n), extents, int(flags))
 
 
 def change(**parts: str) -> LaunchChange:
@@ -495,6 +497,17 @@ def test_a_module_that_does_not_fit(entries_of_module: dict[str, Entry]) -> None
     launch(kernel)
     assert entries(driver) == ["k"]
     assert kernel.reasons(0, 2) == {Reason.UNUSABLE: 1}
+
+
+def test_parameters_at_other_places() -> None:
+    """ptxas has aligned the last one in the constant bank. The driver gets pointers to the arguments."""
+    aligned = Entry([(0, 8), (8, 8), (48, 4)])
+    driver = FakeDriver({"k": aligned, "k_1": aligned}, [X, Y])
+    launch(bound(driver), n=7)
+    ((entry, _, values),) = driver.launched
+    assert entry == "k_1" and values[2] == struct.pack("<I", 7)
+    machine = CudaMachine(None, {}, contract_of(Version("k_1")).kernels["k"], {"k": aligned.parameters, "k_1": aligned.parameters})
+    assert machine.extra_sizes("k_1") == []
 
 
 def test_a_kernel_that_the_module_lacks() -> None:

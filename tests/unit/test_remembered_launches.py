@@ -23,6 +23,7 @@ from ptxmotion.contract import (
     parse,
 )
 from ptxmotion.contract.bytecode import encode
+from ptxmotion.runtime.choice import Flag
 from ptxmotion.runtime.cuda_machine import CudaMachine
 from ptxmotion.runtime.library import packed_config
 from test_launch_library import (
@@ -205,3 +206,33 @@ def test_remembered_decisions_are_those_of_new_ones() -> None:
                 assert extent.end != (x, y)[unknown]
                 assert old != "k" and not any(_reads(each, unknown, n) for each in versions[old == "k_2"].requires)
     assert remembered > 100 and exceptions > 0
+
+
+@pytest.mark.parametrize("flags", [Flag(0), Flag.MAPPED_ONCE])
+def test_remembered_decisions_on_stated_extents(flags: Flag) -> None:
+    """Random launches, for which the caller states the extents of both pointers, of one, or of none."""
+    random = Random(7)
+    repeated = differing = 0
+    whole = Extent(0x1000, 0x1100)
+    for _ in range(60):
+        versions = [
+            Version("k_1", tuple(random.sample(CONDITIONS, random.randint(1, 3)))),
+            Version("k_2", (random.choice(CONDITIONS),)),
+        ]
+        driver = driver_of(k_2=Entry(SIZES))
+        kernel, last = bound(driver, *versions), ""
+        starts = [0x1000, 0x1040, 0x1080]
+        x, y, n = random.choice(starts), random.choice(starts), random.choice([0, 4, 8, 20])
+        for _ in range(20):
+            driver.allocations = [whole] if random.random() < 0.8 else []
+            stated = [random.choice([Extent(0, 0), Extent(at, at + 0x20), Extent(at, at + 0x80)]) for at in (x, y)]
+            extents = None if random.random() < 0.2 else b"".join(struct.pack("<QQ", *each) for each in stated)
+            driver.asked.clear()
+            for each in (kernel, kernel, bound(driver, *versions)):
+                launch(each, x, y, n, flags=flags, extents=extents)
+            first, second, new = entries(driver)[-3:]
+            assert first == second == new
+            repeated += 1
+            differing += last not in ("", new)
+            last = new
+    assert repeated > 1000 and differing > 100
