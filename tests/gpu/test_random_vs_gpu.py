@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "property"))
 
 from gpu_driver import Gpu, GpuError, GpuProcess
-from ladder import Launch, launch_of, run, transformed
+from ladder import Launch, run, transformed
 from test_random_graphs import drawn as drawn_graph
 from test_transforms import FIXED, SHARE, chosen, drawn
 
@@ -86,8 +86,7 @@ def test_the_gpu_sees_no_difference(seeds: list[int]) -> None:
 @pytest.mark.fuzz
 def test_the_gpu_sees_no_difference_in_graphs(seeds: list[int]) -> None:
     for seed in seeds:
-        program = drawn_graph(seed, for_gpu=True)
-        compare_on_gpu(program.ptx, launch_of(program), seed)
+        compare_on_gpu(*drawn_graph(seed, for_gpu=True), seed)
 
 
 def compare_on_gpu(ptx: str, launch: Launch, seed: int) -> None:

@@ -32,8 +32,8 @@ _THREADS = 32
 #: Numbers of 32-bit words: of the input, and of each thread's part of the outputs and of the results.
 _INPUT, _SLOT, _RESULT = 256, 16, 64
 #: Registers that are not drawn as operands of arithmetic, and their types.
-_NAMED = dict.fromkeys(["%turns", "%i0", "%i1", "%s0", "%s1", "%t0"], "b32") | dict.fromkeys(
-    ["%a0", "%a1", "%a2", "%in", "%out", "%other", "%res", "%t1", "%t2"], "b64"
+_NAMED = dict.fromkeys(["%turns", "%i0", "%i1", "%s0", "%s1", "%u0"], "b32") | dict.fromkeys(
+    ["%a0", "%a1", "%a2", "%in", "%out", "%other", "%res", "%u1", "%u2"], "b64"
 )
 #: Types of accesses, with the class of the register and the number of bytes.
 _ACCESSES = (
@@ -41,6 +41,67 @@ _ACCESSES = (
     *(("u32", "b32", 4), ("b32", "b32", 4), ("u32", "b32", 4), ("s32", "b64", 4), ("u32", "b64", 4)),
     *(("f32", "f32", 4), ("b32", "f32", 4), ("b64", "b64", 8), ("f64", "f64", 8), ("u64", "b64", 8)),
 )
+
+
+_PARAMETERS = ".param .u64 in, .param .u64 out, .param .u64 other, .param .u64 res, .param .u32 k"
+
+_HEAD = """\
+.version 8.8
+.target sm_90
+.address_size 64
+
+.const .align 16 .u32 fixed[8] = {{{words}}};
+.global .align 16 .u32 table[8] = {{{words}}};
+
+.func (.reg .b32 %back) mix(.reg .b32 %one, .reg .b32 %two)
+{{
+	.reg .pred %q;
+	setp.lt.u32 %q, %one, %two;
+	@%q add.u32 %back, %one, 3;
+	@!%q xor.b32 %back, %one, %two;
+	ret;
+}}
+
+.func store(.param .u64 place, .param .u32 value)
+{{
+	.reg .b64 %where;
+	.reg .b32 %what;
+	ld.param.u64 %where, [place];
+	ld.param.u32 %what, [value];
+	st.u32 [%where], %what;
+	ret;
+}}
+
+"""
+
+#: The kernel where the graph is that of a function.
+_CALLER = f"""\
+.visible .entry fuzz({_PARAMETERS})
+.maxntid {_THREADS}, 1, 1
+{{
+	.reg .b64 %pointer<4>;
+	.reg .b32 %number;
+	ld.param.u64 %pointer0, [in];
+	ld.param.u64 %pointer1, [out];
+	ld.param.u64 %pointer2, [other];
+	ld.param.u64 %pointer3, [res];
+	ld.param.u32 %number, [k];
+	{{
+	.param .b64 first;
+	.param .b64 second;
+	.param .b64 third;
+	.param .b64 fourth;
+	.param .b32 fifth;
+	st.param.b64 [first], %pointer0;
+	st.param.b64 [second], %pointer1;
+	st.param.b64 [third], %pointer2;
+	st.param.b64 [fourth], %pointer3;
+	st.param.b32 [fifth], %number;
+	call.uni work, (first, second, third, fourth, fifth);
+	}}
+	ret;
+}}
+"""
 
 
 class RandomGraph(RandomProgram):
@@ -94,47 +155,18 @@ class _Graph:
             self.block(number)
         self.epilogue()
         rng = self.rng
-        reg = "\n".join(f"\t.reg .{name} {', '.join(pool)};" for name, pool in self.pools.items())
-        named = "\n".join(f"\t.reg .{kind} {name};" for name, kind in _NAMED.items())
         words = ", ".join(str(rng.getrandbits(32)) for _ in range(8))
-        return f"""\
-.version 8.8
-.target sm_90
-.address_size 64
+        head = _HEAD.format(words=words)
+        if rng.random() < 0.25:
+            return head + f".func work({_PARAMETERS})\n{self.body()}\n" + _CALLER
+        return head + f".visible .entry fuzz({_PARAMETERS})\n.maxntid {_THREADS}, 1, 1\n{self.body()}\n"
 
-.const .align 16 .u32 fixed[8] = {{{words}}};
-.global .align 16 .u32 table[8] = {{{words}}};
-
-.func (.reg .b32 %back) mix(.reg .b32 %one, .reg .b32 %two)
-{{
-	.reg .pred %q;
-	setp.lt.u32 %q, %one, %two;
-	@%q add.u32 %back, %one, 3;
-	@!%q xor.b32 %back, %one, %two;
-	ret;
-}}
-
-.func store(.param .u64 place, .param .u32 value)
-{{
-	.reg .b64 %where;
-	.reg .b32 %what;
-	ld.param.u64 %where, [place];
-	ld.param.u32 %what, [value];
-	st.u32 [%where], %what;
-	ret;
-}}
-
-.visible .entry fuzz(.param .u64 in, .param .u64 out, .param .u64 other, .param .u64 res, .param .u32 k)
-.maxntid {_THREADS}, 1, 1
-{{
-{reg}
-{named}
-	.reg .pred %stop;
-	.shared .align 16 .b8 own[{64 * _THREADS}];
-	.local .align 16 .b8 depot[64];
-{chr(10).join(self.lines)}
-}}
-"""
+    def body(self) -> str:
+        """The declarations and instructions, in braces."""
+        lines = [f"\t.reg .{name} {', '.join(pool)};" for name, pool in self.pools.items()]
+        lines += [f"\t.reg .{kind} {name};" for name, kind in _NAMED.items()]
+        lines += ["\t.reg .pred %stop;", f"\t.shared .align 16 .b8 own[{64 * _THREADS}];"]
+        return "\n".join(["{", *lines, "\t.local .align 16 .b8 depot[64];", *self.lines, "}"])
 
     def emit(self, text: str) -> None:
         self.lines.append(f"\t{text};")
@@ -144,20 +176,20 @@ class _Graph:
         for name in ("in", "out", "other", "res"):
             emit(f"ld.param.u64 %{name}, [{name}]")
             emit(f"cvta.to.global.u64 %{name}, %{name}")
-        emit("mov.u32 %t0, %tid.x")
+        emit("mov.u32 %u0, %tid.x")
         for name, width in (("out", 4 * _SLOT), ("other", 4 * _SLOT), ("res", 4 * _RESULT)):
-            emit(f"mad.wide.u32 %{name}, %t0, {width}, %{name}")
+            emit(f"mad.wide.u32 %{name}, %u0, {width}, %{name}")
         emit("mov.u32 %s0, own")
-        emit("mad.lo.u32 %s0, %t0, 64, %s0")
+        emit("mad.lo.u32 %s0, %u0, 64, %s0")
         emit("mov.u32 %s1, %s0")
         emit(f"mov.u32 %turns, {rng.randint(2, 14)}")
-        emit("and.b32 %i0, %t0, 7")
+        emit("and.b32 %i0, %u0, 7")
         emit("mov.u32 %i1, 0")
         emit(f"mov.u64 %a0, {rng.choice(['%out', '%other'])}")
         emit("mov.u64 %a1, %other")
         emit("mov.u64 %a2, %out")
         emit("ld.param.u32 %r0, [k]")
-        emit("mad.lo.u32 %r1, %t0, 77, %r0")
+        emit("mad.lo.u32 %r1, %u0, 77, %r0")
         for number, reg in enumerate(self.pools["b32"][2:]):
             emit(f"ld.global.u32 {reg}, [%in+{16 * number}]")
         for number, reg in enumerate(self.pools["b64"]):
@@ -169,7 +201,7 @@ class _Graph:
         for number, reg in enumerate(self.pools["f64"]):
             emit(f"cvt.rn.f64.u32 {reg}, %r{number % 3}")
         for reg in self.pools["pred"]:
-            emit(f"setp.{rng.choice(['lt', 'ge', 'eq', 'ne'])}.u32 {reg}, %t0, {rng.choice([0, 1, 5, 16])}")
+            emit(f"setp.{rng.choice(['lt', 'ge', 'eq', 'ne'])}.u32 {reg}, %u0, {rng.choice([0, 1, 5, 16])}")
         for number in range(0, 64, 4):
             emit(f"st.local.u32 [depot+{number}], %r{number % 3}")
             emit(f"st.shared.u32 [%s0+{number}], %r{(number // 4) % 3}")
@@ -184,14 +216,14 @@ class _Graph:
                 self.emit(f"st.global.{name} [%res+{offset}], {reg}")
                 offset += width
         for reg in self.pools["pred"]:
-            self.emit(f"selp.u32 %t0, 1, 2, {reg}")
-            self.emit(f"st.global.u32 [%res+{offset}], %t0")
+            self.emit(f"selp.u32 %u0, 1, 2, {reg}")
+            self.emit(f"st.global.u32 [%res+{offset}], %u0")
             offset += 4
         for number in range(0, 64, 16):
-            self.emit(f"ld.shared.u32 %t0, [%s0+{number}]")
-            self.emit(f"st.global.u32 [%res+{offset}], %t0")
-            self.emit(f"ld.local.u32 %t0, [depot+{number + 4}]")
-            self.emit(f"st.global.u32 [%res+{offset + 4}], %t0")
+            self.emit(f"ld.shared.u32 %u0, [%s0+{number}]")
+            self.emit(f"st.global.u32 [%res+{offset}], %u0")
+            self.emit(f"ld.local.u32 %u0, [depot+{number + 4}]")
+            self.emit(f"st.global.u32 [%res+{offset + 4}], %u0")
             offset += 8
         assert offset <= 4 * _RESULT
         self.emit("ret")
@@ -218,9 +250,9 @@ class _Graph:
         elif choice < 0.78:
             targets = [f"$b{rng.randrange(self.blocks)}" for _ in range(4)]
             self.lines.append(f"$t{number}: .branchtargets {', '.join(targets)};")
-            self.emit(f"and.b32 %t0, {rng.choice(self.pools['b32'])}, 3")
+            self.emit(f"and.b32 %u0, {rng.choice(self.pools['b32'])}, 3")
             guard = f"@{self.predicate()} " if rng.random() < 0.3 else ""
-            self.emit(f"{guard}brx.idx %t0, $t{number}")
+            self.emit(f"{guard}brx.idx %u0, $t{number}")
         elif choice < 0.82:
             self.emit(f"@{self.predicate()} {rng.choice(['ret', 'exit', 'bra $end'])}")
 
@@ -321,9 +353,9 @@ class _Graph:
             return
         kind, name, width = rng.choice(_ACCESSES)
         if base[0] == "%" and space == ".global" and rng.random() < 0.2:
-            self.emit("mul.wide.u32 %t1, %i0, 4")
-            self.emit(f"add.s64 %t2, {base}, %t1")
-            self.emit(f"{self.guard()}ld{how}{space}.u32 {self.reg('b32')}, [%t2]")
+            self.emit("mul.wide.u32 %u1, %i0, 4")
+            self.emit(f"add.s64 %u2, {base}, %u1")
+            self.emit(f"{self.guard()}ld{how}{space}.u32 {self.reg('b32')}, [%u2]")
             return
         self.emit(f"{self.guard()}ld{how}{space}.{kind} {self.reg(name)}, [{base}+{rng.randrange(0, 32, width)}]")
 
@@ -338,8 +370,8 @@ class _Graph:
             return
         kind, name, width = rng.choice(_ACCESSES)
         if base[0] == "%" and space == ".global" and rng.random() < 0.2:
-            self.emit(f"mad.wide.u32 %t2, {rng.choice(['%i0', '%i1'])}, 4, {base}")
-            self.emit(f"{self.guard()}st{how}{space}.u32 [%t2], {self.reg('b32')}")
+            self.emit(f"mad.wide.u32 %u2, {rng.choice(['%i0', '%i1'])}, 4, {base}")
+            self.emit(f"{self.guard()}st{how}{space}.u32 [%u2], {self.reg('b32')}")
             return
         kind = kind.replace("s", "u")
         self.emit(f"{self.guard()}st{how}{space}.{kind} [{base}+{rng.randrange(0, 32, width)}], {self.reg(name)}")
@@ -354,14 +386,14 @@ class _Graph:
             sources = ", ".join(rng.choice(["%a0", "%a1", "%a2", "%out", "%other"]) for _ in range(2))
             self.emit(f"{self.guard()}selp.b64 {result}, {sources}, {self.reg('pred')}")
         elif choice == 2:
-            self.emit(f"and.b32 %t0, {self.reg('b32')}, 1")
-            self.emit(f"mad.wide.u32 {result}, %t0, 16, {rng.choice(['%out', '%other'])}")
+            self.emit(f"and.b32 %u0, {self.reg('b32')}, 1")
+            self.emit(f"mad.wide.u32 {result}, %u0, 16, {rng.choice(['%out', '%other'])}")
         elif choice == 3:
             self.emit(f"{self.guard()}add.s64 {result}, {rng.choice(['%out', '%other'])}, 16")
         elif choice == 4:
-            self.emit(f"and.b32 %t0, {self.reg('b32')}, 16")
-            self.emit("add.u32 %t0, %t0, %s0")
-            self.emit("mov.u32 %s1, %t0")
+            self.emit(f"and.b32 %u0, {self.reg('b32')}, 16")
+            self.emit("add.u32 %u0, %u0, %s0")
+            self.emit("mov.u32 %s1, %u0")
         else:
             self.emit(f"{self.guard()}sub.s64 {result}, {rng.choice(['%out', '%other'])}, -16")
 
@@ -372,8 +404,8 @@ class _Graph:
         if choice == 0:
             self.emit(f"{self.guard()}and.b32 {result}, {self.reg('b32')}, 7")
         elif choice == 1:
-            self.emit(f"add.u32 %t0, {other}, {rng.choice([1, 2, -1])}")
-            self.emit(f"{self.guard()}and.b32 {result}, %t0, 7")
+            self.emit(f"add.u32 %u0, {other}, {rng.choice([1, 2, -1])}")
+            self.emit(f"{self.guard()}and.b32 {result}, %u0, 7")
         elif choice == 2:
             self.emit(f"{self.guard()}min.u32 {result}, {other}, {rng.randrange(8)}")
         else:
@@ -385,16 +417,16 @@ class _Graph:
         if choice == 0:
             name = rng.choice(["fixed", "table"])
             space = "const" if name == "fixed" else "global"
-            self.emit(f"mov.u64 %t1, {name}")
-            self.emit(f"mad.wide.u32 %t2, {rng.choice(['%i0', '%i1'])}, 4, %t1")
-            self.emit(f"{self.guard()}ld.{space}.u32 {self.reg('b32')}, [%t2]")
+            self.emit(f"mov.u64 %u1, {name}")
+            self.emit(f"mad.wide.u32 %u2, {rng.choice(['%i0', '%i1'])}, 4, %u1")
+            self.emit(f"{self.guard()}ld.{space}.u32 {self.reg('b32')}, [%u2]")
         elif choice == 1:
             self.emit(f"{self.guard()}ld.const.u32 {self.reg('b32')}, [fixed+{4 * rng.randrange(8)}]")
         elif choice == 2:
-            self.emit(f"and.b32 %t0, {self.reg('b32')}, {rng.choice([255, 15])}")
-            self.emit("mul.wide.u32 %t1, %t0, 4")
-            self.emit("add.s64 %t1, %in, %t1")
-            self.emit(f"{self.guard()}ld.global{rng.choice(['', '.nc'])}.u32 {self.reg('b32')}, [%t1]")
+            self.emit(f"and.b32 %u0, {self.reg('b32')}, {rng.choice([255, 15])}")
+            self.emit("mul.wide.u32 %u1, %u0, 4")
+            self.emit("add.s64 %u1, %in, %u1")
+            self.emit(f"{self.guard()}ld.global{rng.choice(['', '.nc'])}.u32 {self.reg('b32')}, [%u1]")
         else:
             self.emit(f"ld.param.{rng.choice(['u32', 's32', 'u16', 'u8'])} {self.reg('b32')}, [k]")
 
@@ -441,8 +473,8 @@ class _Graph:
     def call(self) -> None:
         rng = self.rng
         if rng.random() < 0.5:
-            self.emit(f"call (%t0), mix, ({self.reg('b32')}, {self.reg('b32')})")
-            self.emit(f"mov.u32 {self.reg('b32')}, %t0")
+            self.emit(f"call (%u0), mix, ({self.reg('b32')}, {self.reg('b32')})")
+            self.emit(f"mov.u32 {self.reg('b32')}, %u0")
             return
         base = rng.choice(["%a0", "%a1", "%a2", "%out", "%other"])
         self.lines += [
@@ -453,15 +485,15 @@ class _Graph:
     def space(self) -> None:
         rng = self.rng
         if rng.random() < 0.5:
-            self.emit("mov.u64 %t1, depot")
-            self.emit("cvta.local.u64 %t1, %t1")
+            self.emit("mov.u64 %u1, depot")
+            self.emit("cvta.local.u64 %u1, %u1")
         else:
-            self.emit("cvt.u64.u32 %t1, %s1")
-            self.emit("cvta.shared.u64 %t1, %t1")
+            self.emit("cvt.u64.u32 %u1, %s1")
+            self.emit("cvta.shared.u64 %u1, %u1")
         if rng.random() < 0.5:
-            self.emit(f"{self.guard()}ld.u32 {self.reg('b32')}, [%t1+{4 * rng.randrange(8)}]")
+            self.emit(f"{self.guard()}ld.u32 {self.reg('b32')}, [%u1+{4 * rng.randrange(8)}]")
         else:
-            self.emit(f"{self.guard()}st.u32 [%t1+{4 * rng.randrange(8)}], {self.reg('b32')}")
+            self.emit(f"{self.guard()}st.u32 [%u1+{4 * rng.randrange(8)}], {self.reg('b32')}")
 
     def atomic(self) -> None:
         rng, word = self.rng, self.reg("b32")

@@ -382,3 +382,32 @@ def test_a_condition_of_a_value_that_many_joins_change() -> None:
     lines += ["ld.global.u32 %r2, [%rd1];", "st.global.u32 [%rd1+4], %r2;", "setp.lt.s32 %p1, %r41, %r40;"]
     module, _ = optimized(START + "\n".join([*lines, "@%p1 bra L;", "ret;"]), "srqp")
     assert count(module, "ld.global.u32") >= 1
+
+
+IN_VAIN = """
+.local .align 4 .b8 depot[8];
+mov.u32 %r41, %ctaid.x;
+L:
+T: .branchtargets E, C, L, B;
+{branch}
+B:
+add.u32 %r42, %r41, 1;
+A:
+add.u32 %r42, %r42, 1;
+C:
+ld.local.u32 %r1, [depot];
+st.global.u32 [%rd1], %r1;
+@%p1 bra A;
+E:
+ret;
+"""
+
+
+@pytest.mark.parametrize("branch", ["brx.idx %r41, T;", "@%p2 bra C;\n@%p3 bra E;\n@%p4 bra L;"])
+def test_no_load_rises_above_a_uniform_branch_that_may_lead_past_it(branch: str) -> None:
+    """A load is not inserted on an edge of an indirect branch, nor before it, where a warp may not need it."""
+    setting = "setp.eq.u32 %p2, %r41, 0;\nsetp.eq.u32 %p3, %r41, 1;\nsetp.eq.u32 %p4, %r41, 2;\nL:"
+    body = START + IN_VAIN.format(branch=branch).replace("L:", setting)
+    module, _ = optimized(body, "ssrqp")
+    assert "ld.local.u32" not in print_module(module).partition("B:")[0]
+    assert count(module, "ld.local.u32") >= 1

@@ -76,7 +76,16 @@ class Plain:
             return NOWHERE
         if not all((block, n) in graph.evaluated for block in refusing):
             return NOWHERE
+        if any(self.is_in_vain(block) for block in refusing):
+            return NOWHERE
         return Places(True, places.union(refusing))
+
+    def is_in_vain(self, block: int) -> bool:
+        """Whether a warp may evaluate at the end of ``block`` what it does not need."""
+        graph = self.graph
+        if len(graph.succ[block]) + (block in graph.exits) == 1 or block in graph.parting:
+            return False
+        return block in graph.exits or not all((block, after) in graph.evaluated for after in graph.succ[block])
 
     def at(self, m: int, n: int, depth: int) -> Places:
         if (m, n) in self.answers:

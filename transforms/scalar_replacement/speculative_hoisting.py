@@ -14,7 +14,8 @@ e may rise, blocks in which to evaluate it):
     (6)  otherwise the answer of the predecessors
 
 If predecessors disagree, e is evaluated at the end of those that answer false, if no further divergent branch decides
-whether they are executed and e is down-safe at n. A block changes e at its start if the address depends on its φs.
+whether they are executed and e is down-safe at n. Where such a predecessor has other successors, its branch is
+divergent, or e is down-safe before its branch. A block changes e at its start if the address depends on its φs.
 
 A node of the paper holds one statement; a block here holds its statements and then its branch. If e is available the
 answer is (true, ∅): nothing has to be evaluated on that path.
@@ -166,9 +167,16 @@ class _Rise:
         if len(refusing) == len(before) or not all(self._is_convergent(block) for block in refusing):
             return NOWHERE
         is_evaluated = self.hoisting.anticipation.is_evaluated
-        if not all(is_evaluated(block, n, self.question) for block in refusing):
+        if not all(is_evaluated(block, n, self.question) and self._may_end_with(block) for block in refusing):
             return NOWHERE
         return Places(True, places.union(refusing))
+
+    def _may_end_with(self, block: int) -> bool:
+        """Whether no warp executes the load at the end of ``block`` in vain, for another successor."""
+        hoisting = self.hoisting
+        if not hoisting.branches(block) or hoisting.may_speculate(block):
+            return True
+        return hoisting.is_evaluated_behind(block, self.question)
 
     def _at(self, m: int, n: int, depth: int) -> Places:
         """The answer at ``n`` (Algorithm 2.2). Iterates upwards while there is one predecessor; its answer is the
