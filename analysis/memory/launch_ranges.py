@@ -62,6 +62,14 @@ class _Part(NamedTuple):
     atoms: tuple[tuple[Atom, int], ...]
 
 
+class _Beginning(NamedTuple):
+    """What follows from guards alone: see `Place`. ``needs``: of ``positive``."""
+
+    parts: list[_Part]
+    positive: dict[Atom, int]
+    needs: tuple[Expression, ...]
+
+
 class LaunchRanges:
     """The ranges of one kernel."""
 
@@ -76,6 +84,8 @@ class LaunchRanges:
         self._turns: dict[int, tuple[Span, tuple[Expression, ...]] | None] = {}
         self._headers = {atom: header for header, atom in self.forms.turns.items()}
         self._parts: dict[Comparison, tuple[_Part, ...]] = {}
+        #: By guards: what a `Place` begins with.
+        self.beginnings: dict[tuple[Comparison, ...], _Beginning] = {}
         #: By guards and polynomial: `span_where`.
         self._spans: dict[tuple[tuple[Comparison, ...], Poly], tuple[Span, tuple[Expression, ...]] | None] = {}
 
@@ -140,7 +150,6 @@ class Place:
         self._ranges = ranges
         self._forms = ranges.forms
         self._guards = guards
-        self._parts = [part for test in guards for part in ranges.parts(test) if part.atoms]
         self._needs: dict[Expression, None] = {}
         #: Conditions of the launch that need no proof that the place is reached: those of loops have their own.
         self._inherited: dict[Expression, None] = {}
@@ -152,8 +161,15 @@ class Place:
         self._found: dict[tuple[Poly, str, int, int, tuple[Poly, ...]], Span | None] = {}
         #: The polynomial of each word that stands for a part of another polynomial, with its type.
         self._words: dict[Atom, tuple[Poly, str, int]] = {}
+        beginning = ranges.beginnings.get(guards)
+        if beginning is None:
+            parts = [part for test in guards for part in ranges.parts(test) if part.atoms]
+            positive = self._find_positive()
+            beginning = ranges.beginnings[guards] = _Beginning(parts, positive, tuple(self._needs))
+        self._parts = beginning.parts
         #: Parameters of 32 bits that are not negative as signed words, and what is known of them.
-        self._positive = self._find_positive()
+        self._positive = beginning.positive
+        self._needs.update(dict.fromkeys(beginning.needs))
 
     # --- results -----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ multiple of `of`, as an unsigned number of the width of its register.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, cast
 
 from ...ptx import Instr, Param, Reg, Sym
@@ -46,18 +47,15 @@ def parameter_of(instr: Instr) -> Param | None:
 
 
 class Divisors(ValueBits):
-    """The zero bits of the values of one kernel. ``_zeros`` has, by SSA value, the number of its lowest bits that are
-    0."""
+    """The zero bits of the values of one kernel. A value is solved when it is asked for, with those from which it is
+    computed. ``_zeros`` has, by SSA value, the number of its lowest bits that are 0."""
 
     def __init__(self, facts: Facts, promise: Promise) -> None:
         super().__init__(facts.values.ssa, Sources(facts.kernel, facts.shape, are_lanes_together=False))
         self._facts = facts
         self._promise = promise
         self._numbers = facts.values.number
-        self._zeros = [reg.type.bits * reg.lanes for reg in self.ssa.reg]
-        for value in self.ssa.undefined:
-            self._zeros[value] = 0
-        self._solve()
+        self._zeros = dict.fromkeys(self.ssa.undefined, 0)
         #: By value number: a value of it.
         self._value_of: dict[int, int] = {}
         for value, number in enumerate(self._numbers):
@@ -73,23 +71,46 @@ class Divisors(ValueBits):
             _, _, constant, terms = cast("tuple[str, int, int, tuple[tuple[int, int], ...]]", key)
             divisor = math.gcd(_MOST, constant, *(factor * self.of(atom) for atom, factor in terms))
             return divisor & -divisor
-        return 1 << self._zeros[value] if value is not None else 1
+        if value is None:
+            return 1
+        if value not in self._zeros:
+            self._solve(value)
+        return 1 << self._zeros[value]
 
     def known(self, value: int, depth: int = 0) -> Bits:
         """The bits that are known in the present state of the solution."""
         return Bits(0, (1 << self._zeros[value]) - 1)
 
-    def _solve(self) -> None:
-        undefined = set(self.ssa.undefined)
-        values = [value for value in range(len(self._zeros)) if value not in undefined]
-        changed = True
-        while changed:
-            changed = False
-            for value in values:
-                zeros = self._zeros[value]
-                if zeros and (found := self._transfer(value)) < zeros:
-                    self._zeros[value] = found
-                    changed = True
+    def _solve(self, start: int) -> None:
+        """Find the zero bits of a value and of all from which it is computed: the greatest solution."""
+        readers: dict[int, list[int]] = {start: []}
+        found = [start]
+        for value in found:
+            for source in self._sources_of(value):
+                if source not in self._zeros:
+                    if source not in readers:
+                        readers[source] = []
+                        found.append(source)
+                    readers[source].append(value)
+        registers = self.ssa.reg
+        for value in found:
+            self._zeros[value] = registers[value].type.bits * registers[value].lanes
+        work, waiting = found, set(found)  # the last one is one of those that are computed first
+        while work:
+            value = work.pop()
+            waiting.discard(value)
+            zeros = self._zeros[value]
+            if zeros and (fewer := self._transfer(value)) < zeros:
+                self._zeros[value] = fewer
+                work += {*readers[value]} - waiting
+                waiting.update(readers[value])
+
+    def _sources_of(self, value: int) -> Iterable[int]:
+        """The values that a value is computed from."""
+        instr = self.ssa.instr[value]
+        if instr is None:
+            return [argument for _, argument in self.ssa.phi_args.get(value, ())]
+        return [self.ssa.read(instr, reg) for reg in instr.uses()]
 
     def _transfer(self, value: int) -> int:
         """The number of zero bits of a value by its definition."""

@@ -71,8 +71,8 @@ def operand_numbers(instrs: Iterable[Instr], ssa: Ssa) -> dict[int, object]:
     ``constant`` and another number for each way in which one is computed."""
     number_of: dict[int, object] = {}
     first_of: dict[object, object] = {}
-    #: By instruction of a constant and the numbers of its operands: the number of the constant. It does not contain those
-    #: of the operands: a chain of sums of equal constants would make it twice as long at each sum.
+    #: By instruction of a constant and the numbers of its operands: the number of the constant. It does not contain
+    #: those of the operands: a chain of sums of equal constants would make it twice as long at each sum.
     constants: dict[object, object] = {}
     for instr in instrs:
         form = instr.form

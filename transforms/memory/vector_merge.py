@@ -21,7 +21,7 @@ Reference: LLVM's LoadStoreVectorizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -60,6 +60,16 @@ class _Load:
     instr: Instr
     reference: Reference
     result: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """Loads of a block, whose instructions are ``instrs``, between two instructions that order memory or control.
+    ``keeps_global``: those from global memory are not merged."""
+
+    instrs: list[Instr]
+    loads: list[_Load]
+    keeps_global: bool
 
 
 @dataclass(frozen=True)
@@ -128,16 +138,17 @@ class VectorMerge:
         more than without it."""
         if not assumed:
             return frozenset()
-        given = self._all_groups(facts, self._alignment(facts))
+        ranges = self._ranges(facts)
+        given = self._all_groups(facts, ranges, self._alignment(facts))
         # To find what divides values takes time. So it is first found what would be merged at aligned addresses.
-        if self._all_groups(facts, lambda _: _MOST_BYTES) == given:
+        if self._all_groups(facts, ranges, lambda _: _MOST_BYTES) == given:
             return frozenset()
-        groups = self._all_groups(facts, self._alignment(facts, assumed))
+        groups = self._all_groups(facts, ranges, self._alignment(facts, assumed))
         if groups == given:
             return frozenset()
         for trial in sorted(assumed, key=lambda each: (each[2], each))[:_MOST_TRIALS]:
             fewer = assumed - {trial}
-            if self._all_groups(facts, self._alignment(facts, fewer)) == groups:
+            if self._all_groups(facts, ranges, self._alignment(facts, fewer)) == groups:
                 assumed = fewer
         return assumed
 
@@ -148,15 +159,22 @@ class VectorMerge:
         alignments = Alignments(facts, Promise(aligned=assumed))
         return lambda reference: alignments.of(reference, self.aligned)
 
-    def _all_groups(self, facts: Facts, alignment: _Alignment) -> list[list[_Load]]:
-        """What would be merged in the whole kernel."""
+    def _ranges(self, facts: Facts) -> list[_Range]:
+        """The loads of the whole kernel that may be merged with each other."""
         left = _loops_with_many_constants(facts, self.constants)
         return [
-            group
+            _Range(facts.cfg.blocks[block].instrs, loads, facts.loops.loop_of[block] in left)
             for block in facts.cfg.rpo
             for loads in _unordered_ranges(facts.cfg.blocks[block].instrs, facts)
-            for group in self._groups(loads, facts.cfg.blocks[block].instrs, facts, alignment)
-            if not (facts.loops.loop_of[block] in left and _is_global(group))
+        ]
+
+    def _all_groups(self, facts: Facts, ranges: Iterable[_Range], alignment: _Alignment) -> list[list[_Load]]:
+        """What would be merged in the whole kernel."""
+        return [
+            group
+            for each in ranges
+            for group in self._groups(each.loads, each.instrs, facts, alignment)
+            if not (each.keeps_global and _is_global(group))
         ]
 
     def _groups(
