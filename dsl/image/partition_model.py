@@ -69,7 +69,7 @@ __all__ = [
 UNCERTAIN = 0.01
 #: The same for a kernel with several pixels of a thread, and for one that holds no warps where the naive kernel holds
 #: some. Estimates of gains spread more there (docs/experiments/image-kernels.md).
-ROWS_UNCERTAIN, HELD_UNCERTAIN = 0.03, 0.2
+ROWS_UNCERTAIN, HELD_UNCERTAIN = 0.05, 0.2
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
 #: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
