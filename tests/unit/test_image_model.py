@@ -227,9 +227,10 @@ def test_kernels_that_hold_fewer_warps_must_gain_more() -> None:
     fewer = replace(isp, lowering="isp_warp", code=replace(isp.code, warps=32))
     more = replace(isp, code=replace(isp.code, warps=128))
     rows = replace(kernel("isp_rows", 1400, 4096, rows=4), code=replace(isp.code, warps=48))
+    narrow = replace(rows, across=16)
     found = estimated(2048, naive, isp, fewer, more, rows)
-    margins = [found.margin(each) for each in (isp, fewer, more, rows)]
-    assert margins == [0.01, pytest.approx(0.11), 0.01, pytest.approx(0.01 + 0.05 + 0.05)]
+    margins = [found.margin(each) for each in (isp, fewer, more, rows, narrow)]
+    assert margins == [0.01, pytest.approx(0.11), 0.01, pytest.approx(0.01 + 0.05), pytest.approx(0.01 + 0.1)]
     # It is expected to be faster by less than a tenth.
     assert 1.01 < found.expected(fewer) < 1.11 and found.worse(fewer).endswith("it must be shorter by 11%")
     assert estimated(2048, naive, fewer).best is naive and estimated(2048, naive, isp).best is isp
