@@ -152,7 +152,7 @@ class Estimate:
             code=size,
             edge_code=size + most * max(0.0, rows * naive_size - size),
             more=more,
-            is_partitioned=kernel is not self.kernels[0],
+            is_partitioned=kernel is not self.kernels[0] and _has_edges(kernel),
             pixels=int(node.width) * int(node.height),
             moved=_bytes_of(node),
             pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
@@ -227,6 +227,11 @@ class Estimate:
             if each is not self.kernels[0] and (reason := self.worse(each)):
                 found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
+
+
+def _has_edges(kernel: KernelFigures) -> bool:
+    """Whether blocks test at which edges they are. Several pixels of a thread alone need a test at the bottom only."""
+    return any(each.name not in ("body", "b") for each in kernel.regions)
 
 
 def _resident(kernel: KernelFigures) -> int:
