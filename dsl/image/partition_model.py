@@ -13,8 +13,8 @@ PTX does not show what ptxas makes of it, and a kernel that executes less may wa
 is by an estimate of the time (`partition_time`), from the machine instructions of the body and the number of blocks.
 Blocks at an edge execute more: a region whose PTX is as long as that of the naive kernel has its machine instructions,
 and one in between a share of them. A kernel other than the naive one is chosen if the estimate is shorter by more than
-a margin. The margin is larger for kernels with several pixels of a thread, and for those that hold fewer warps than the
-naive one: their estimates are less certain.
+a margin. The margin is larger for kernels that hold fewer warps than the naive one, and for several pixels of a thread
+in blocks that are narrower than a warp: their estimates are less certain.
 
 The paper estimates N_naive and N_ISP from the instructions of one check, of the kernel and of the switch (equations 3
 to 8). Here they are counted, so loops, and checks that the compiler shares, are included. A number that the pipeline
@@ -67,9 +67,10 @@ __all__ = [
 
 #: Two estimates that differ by less than this share count as equal. Then the naive kernel is taken.
 UNCERTAIN = 0.01
-#: The same for a kernel with several pixels of a thread, and for one that holds no warps where the naive kernel holds
-#: some. Estimates of gains spread more there (docs/experiments/image-kernels.md).
-ROWS_UNCERTAIN, HELD_UNCERTAIN = 0.03, 0.2
+#: What is added to this for a kernel that would hold no warps where the naive one holds some, and for several pixels of
+#: a thread in blocks that are narrower than a warp. Estimates of gains spread more there
+#: (docs/experiments/image-kernels.md).
+HELD_UNCERTAIN, NARROW_UNCERTAIN = 0.2, 0.05
 #: The most that a region executes, as a multiple of the naive kernel.
 MOST_OF_NAIVE = 1.5
 #: Cycles that a warp waits for a load from memory, by its schedule (`toolchain/warp_schedule.py`).
@@ -151,7 +152,7 @@ class Estimate:
             code=size,
             edge_code=size + most * max(0.0, rows * naive_size - size),
             more=more,
-            is_partitioned=kernel is not self.kernels[0],
+            is_partitioned=kernel is not self.kernels[0] and _has_edges(kernel),
             pixels=int(node.width) * int(node.height),
             moved=_bytes_of(node),
             pixel_bytes=min([t.size_of(access.image.pixel) for access in node.accesses], default=4),
@@ -190,8 +191,8 @@ class Estimate:
 
     def margin(self, kernel: KernelFigures) -> float:
         """The share by which the estimate of a kernel must be shorter than that of the naive one."""
-        rows = ROWS_UNCERTAIN if kernel.rows > 1 else 0.0
-        return UNCERTAIN + rows + HELD_UNCERTAIN * max(0.0, 1 - self.held(kernel) / self.held(self.kernels[0]))
+        narrow = NARROW_UNCERTAIN if kernel.rows > 1 and kernel.across < WARP else 0.0
+        return UNCERTAIN + narrow + HELD_UNCERTAIN * max(0.0, 1 - self.held(kernel) / self.held(self.kernels[0]))
 
     @staticmethod
     def held(kernel: KernelFigures) -> int:
@@ -226,6 +227,11 @@ class Estimate:
             if each is not self.kernels[0] and (reason := self.worse(each)):
                 found.append(f"not {each.lowering}: {reason}")
         return [*found, f"chosen: {self.best.lowering}"]
+
+
+def _has_edges(kernel: KernelFigures) -> bool:
+    """Whether blocks test at which edges they are. Several pixels of a thread alone need a test at the bottom only."""
+    return any(each.name not in ("body", "b") for each in kernel.regions)
 
 
 def _resident(kernel: KernelFigures) -> int:

@@ -64,33 +64,33 @@ class Times:
     """
 
     clock: float = H200_CLOCK
-    kernel: float = 9.729e-07
+    kernel: float = 1.001e-06
     block: float = 0.603e-9
     slots: Mapping[str, float] = field(
-        default_factory=lambda: {"wide": 3.96, "integer": 1.2, "fp32": 1.47, "conversion": 2.0}
+        default_factory=lambda: {"wide": 3.74, "integer": 1.2, "fp32": 1.3, "conversion": 2.0}
     )
     special: float = 8.0
-    other_slots: float = 0.4951
-    access: float = 1.344
-    narrow_access: float = 1.42
-    further_row: float = 0.6762
-    further_row_two_bytes: float = 0.5
-    further_row_byte: float = 0.3
+    other_slots: float = 0.7475
+    access: float = 1.34
+    narrow_access: float = 1.463
+    further_row: float = 0.7805
+    further_row_two_bytes: float = 0.6402
+    further_row_byte: float = 0.3086
     copy: float = 4.0e12
-    cache: float = 5.784e12
+    cache: float = 5.314e12
     lone_pixel: float = 3.29e-12
     tests_first: float = 0.075
     cached: float = 34e6
     not_cached: float = 46e6
-    latency: float = 1.038
-    waiting: float = 0.05955
-    fetch: float = 6.974
-    fetched: float = 953.2
-    regions: float = 1.146e-07
-    tests: float = 5.622e-08
-    edge: float = 1.422
-    overlap: float = 5.127
-    few_warps: float = 0.6768
+    latency: float = 0.9042
+    waiting: float = 0.0703
+    fetch: float = 7.195
+    fetched: float = 1008.0
+    regions: float = 1.548e-07
+    tests: float = 9.62e-08
+    edge: float = 0.9175
+    overlap: float = 5.6
+    few_warps: float = 0.7255
 
 
 H200_TIMES = Times()
