@@ -92,12 +92,10 @@ class Liveness:
         return [regs[number] for number in bits(facts)]
 
     def is_live_in(self, reg: Reg, block: int) -> bool:
-        """Whether ``reg`` is live at the start of ``block``."""
         number = self.index.get(reg)
         return number is not None and self.live_in[block] >> number & 1 != 0
 
     def is_live_out(self, reg: Reg, block: int) -> bool:
-        """Whether ``reg`` is live at the end of ``block``."""
         number = self.index.get(reg)
         return number is not None and self.live_out[block] >> number & 1 != 0
 
