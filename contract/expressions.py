@@ -303,7 +303,7 @@ def argument(index: int) -> Symbol:
 
 
 def field(index: int, offset: int, type: str) -> Symbol:
-    """A field of a structure that is passed by value."""
+    """A field of a structure that parameter ``index`` passes by value: its ``offset`` in bytes and its PTX ``type``."""
     return Symbol("field", index, offset, type)
 
 

@@ -177,6 +177,9 @@ class EmulatorModule:
         """Run ``kernel`` on NumPy arguments. Arrays are copied to the device and, in place, back. Arguments for handles
         are `Texture` and `Surface`.
 
+        ``grid`` and ``block`` have up to three sizes; ``shared`` are bytes of dynamic shared memory. ``checks``,
+        ``counts`` and ``trace`` select what is recorded. ``schedule`` decides which threads run next: ``order``,
+        ``random`` (by ``seed``), or ``warps``. With ``keep_going``, an access that faults is skipped and recorded.
         ``progress(done, all)`` is called from time to time with numbers of blocks. ``judge`` observes every branch at
         which lanes diverge. Raises `LaunchError`, `UnsupportedInstruction`, and `EmulatorFault` if a fault ends the
         launch.

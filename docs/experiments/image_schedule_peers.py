@@ -129,7 +129,7 @@ def _with_tiles(name: str, size: int, word: str) -> str:
     from ptxmotion.dsl.image import Options
     from ptxmotion.dsl.image.fusion.pixel_images import with_pixel_images
     from ptxmotion.dsl.image.groups import Group, Plan
-    from ptxmotion.dsl.image.schedule.costs import time_model
+    from ptxmotion.dsl.image.schedule.costs import Costed, time_model
     from ptxmotion.dsl.image.schedule.dynamic import Chooser, dynamic_plan
     from ptxmotion.dsl.image.schedule.shapes import shapes
     from ptxmotion.dsl.image.schedule.work import Members, Work, work_of
@@ -146,7 +146,7 @@ def _with_tiles(name: str, size: int, word: str) -> str:
         return [(group, work_of(members, group)) for group in shapes(members) if is_allowed(group)]
 
     class OfOneKind(Chooser):
-        def best(self, block: frozenset[int]) -> tuple[Group, float] | None:
+        def best(self, block: frozenset[int]) -> Costed | None:
             if block not in self.works:
                 self.works[block] = works(graph.nodes[at] for at in sorted(block))
             return super().best(block)

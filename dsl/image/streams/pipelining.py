@@ -43,7 +43,8 @@ class Usage:
 
 
 def usage_of(threads: int, registers: int, shared: int, machine: Architecture) -> Usage:
-    """Equations 4.13 to 4.15."""
+    """The shares of a block with so many ``threads``, ``registers`` of a thread and bytes of ``shared`` memory
+    (equations 4.13 to 4.15)."""
     return Usage(threads * registers / REGISTERS, shared / machine.shared, threads / (machine.warps * WARP))
 
 

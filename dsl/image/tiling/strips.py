@@ -51,7 +51,8 @@ class Strips:
 
 @lru_cache(maxsize=4096)
 def strips_of(width: int, height: int, threads: int, most: int = MOST_ROWS_OF_STRIP) -> Strips:
-    """The strips of a tile that take the fewest instructions of a thread, with at most ``most`` pixels.
+    """The strips of a tile that take the fewest instructions of a thread, with at most ``most`` pixels. ``width`` and
+    ``height`` are those of the tile in pixels; ``threads`` compute it.
 
     >>> strips_of(34, 34, 256)
     Strips(rows=5, count=7, last=4, rounds=1)
