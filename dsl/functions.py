@@ -95,15 +95,16 @@ def signature_of(source: FunctionSource, scope: Scope, name: str) -> Signature:
     for argument in (*arguments.posonlyargs, *arguments.args):
         if argument.annotation is None:
             raise source.error(f"parameter {argument.arg} needs a type, as in `{argument.arg}: i32`", argument)
-        params.append(Param(argument.arg, _annotated(argument.annotation, source, scope)))
+        params.append(Param(argument.arg, _annotated(argument.annotation, source, scope, argument.arg)))
         if isinstance(params[-1].type, t.Void | t.Array):
             raise source.error(f"a parameter cannot be {params[-1].type}", argument)
     returns = source.tree.returns
-    return Signature(name, tuple(params), _annotated(returns, source, scope) if returns is not None else t.VOID)
+    result = t.VOID if returns is None else _annotated(returns, source, scope, "return")
+    return Signature(name, tuple(params), result)
 
 
-def _annotated(node: ast.expr, source: FunctionSource, scope: Scope) -> t.Type:
-    value = scope.annotation(node, source)
+def _annotated(node: ast.expr, source: FunctionSource, scope: Scope, name: str) -> t.Type:
+    value = scope.annotation(node, source, name)
     try:
         return type_from(value)
     except DslError as why:

@@ -1,7 +1,8 @@
 """Finds the object that a name in a function's source refers to, as Python does: closure, module, builtins.
 
 Guarantees: names are looked up when the function is translated, not when it is defined. Attributes are followed through
-modules, classes, enumerations and plain objects.
+modules, classes, enumerations and plain objects. Python does not capture names that only annotations mention; of
+parameters and results, the values that Python gave the annotations are used then.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class _Missing:
 MISSING = _Missing()
 
 
+class _Undefined(DslError):
+    """A name refers to nothing."""
+
+
 class Scope:
     """The scope of ``function``. ``constants`` maps names to values that replace the captured ones.
 
@@ -37,6 +42,7 @@ class Scope:
         code: python_types.CodeType | None = getattr(function, "__code__", None)
         cells: tuple[Any, ...] = getattr(function, "__closure__", None) or ()
         self._cells = dict(zip(code.co_freevars if code else (), cells, strict=True))
+        self._function = function
 
     def lookup(self, name: str) -> Any:
         """The object that the name refers to, or `MISSING`."""
@@ -62,8 +68,9 @@ class Scope:
             return getattr(base, node.attr, MISSING)
         return MISSING
 
-    def annotation(self, node: ast.expr, source: FunctionSource) -> Any:
-        """The value of an annotation. Raises `DslError` at the annotation if it has none."""
+    def annotation(self, node: ast.expr, source: FunctionSource, name: str = "") -> Any:
+        """The value of an annotation: of the parameter ``name``, of the result if it is ``return``, or of a local
+        variable. Raises `DslError` at the annotation if it has none."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             try:
                 node = ast.copy_location(ast.parse(node.value, mode="eval").body, node)
@@ -72,6 +79,13 @@ class Scope:
             ast.fix_missing_locations(node)
         try:
             return self._evaluate(node)
+        except _Undefined as why:
+            given = getattr(self._function, "__annotations__", {}).get(name, MISSING)
+            if given is not MISSING and not isinstance(given, str):
+                return given
+            hint = ": a function does not capture names of an enclosing one that only annotations mention"
+            is_nested = "<locals>" in getattr(self._function, "__qualname__", "")
+            raise source.error(why.message + hint * is_nested, node) from None
         except DslError as why:
             raise source.error(why.message, node) from None
         except TypeError as why:  # i32[3], or an object that cannot be indexed
@@ -86,5 +100,5 @@ class Scope:
             return tuple(self._evaluate(element) for element in node.elts)
         captured = self.resolve(node)
         if isinstance(captured, _Missing):
-            raise DslError(f"{ast.unparse(node)} is not defined")
+            raise _Undefined(f"{ast.unparse(node)} is not defined")
         return captured

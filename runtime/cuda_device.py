@@ -66,10 +66,15 @@ class CudaDevice:
         self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.call("cuDeviceGet", 0)))
         return True
 
+    def current(self) -> Any:
+        """The current device, which is the first one if the thread had no context."""
+        self.enter()
+        return self.call("cuCtxGetDevice")
+
     @property
     def sm(self) -> int:
         """The architecture of the current device: 90 for sm_90."""
-        kinds, device = self.driver.CUdevice_attribute, self.call("cuCtxGetDevice")
+        kinds, device = self.driver.CUdevice_attribute, self.current()
         names = ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", "CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR")
         major, minor = (int(self.call("cuDeviceGetAttribute", getattr(kinds, name), device)) for name in names)
         return 10 * major + minor
@@ -77,13 +82,14 @@ class CudaDevice:
     @property
     def machine(self) -> TunedMachine:
         """The kind of the current device, for contracts that are tuned."""
-        device, kinds = self.call("cuCtxGetDevice"), self.driver.CUdevice_attribute
+        device, kinds = self.current(), self.driver.CUdevice_attribute
         gpu = bytes(self.call("cuDeviceGetName", 256, device)).split(b"\0")[0].decode()
         kind = kinds.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
         return TunedMachine(gpu, int(self.call("cuDeviceGetAttribute", kind, device)))
 
     def load(self, cubin: bytes) -> CudaModule:
         """Load machine code."""
+        self.enter()
         return CudaModule(self, cubin)
 
 
@@ -173,6 +179,7 @@ class CudaModule:
 
     def choose(self, kernel: KernelContract, request: Request) -> Choice:
         """The version that a launch would take."""
+        self._device.enter()  # the driver answers no question about memory in a thread without a context
         bound = self._bound.get(kernel.name)
         return choose(kernel, request, self._machines[kernel.name]) if bound is None else bound.choose(request)
 
@@ -249,7 +256,7 @@ class CudaModule:
 
     def set_attribute(self, kernel: KernelContract, name: str, value: int) -> None:
         """Set an attribute of the function of a kernel on the current device. Raises `DeviceFailed`."""
-        driver, device = self._device.driver, self._device.call("cuCtxGetDevice")
+        driver, device = self._device.driver, self._device.current()
         kind = getattr(driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         self._device.call("cuKernelSetAttribute", kind, value, driver.CUkernel(self._handles[kernel.name]), device)
         self.attributes_changed(kernel)

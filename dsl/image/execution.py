@@ -340,7 +340,7 @@ class Pipeline(Generic[P, R]):
         for argument in (*tree.args.posonlyargs, *tree.args.args):
             if argument.annotation is None:
                 raise self.source.error(f"parameter {argument.arg} needs a type, such as Image[f32] or f32", argument)
-            value = scope.annotation(argument.annotation, self.source)
+            value = scope.annotation(argument.annotation, self.source, argument.arg)
             if not isinstance(value, ImageType | t.Scalar):
                 raise self.source.error("a pipeline takes images, as Image[f32], and numbers", argument.annotation)
             found[argument.arg] = value
@@ -389,7 +389,7 @@ class Pipeline(Generic[P, R]):
         node = self.source.tree.returns
         if not isinstance(node, ast.Subscript) or len(outputs) != 1:
             return
-        declared = Scope(self.function).annotation(node, self.source)
+        declared = Scope(self.function).annotation(node, self.source, "return")
         if isinstance(declared, ImageType) and declared.pixel != outputs[0].pixel:
             message = f"{self.name} returns an image of {outputs[0].pixel}, but {declared.pixel} is declared"
             raise self.source.error(message, node)

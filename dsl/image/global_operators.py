@@ -28,7 +28,7 @@ from . import reduction_kernels as kernels
 from .borders import Boundary
 from .operator_body import Centre, OperatorBody, OperatorParam
 from .operators import Access, Image, IterationSpace, Node, Operator, caller
-from .sizes import largest
+from .sizes import is_integer, is_number, is_value_of, largest
 from .thread_words import check_function
 from .windows import WindowExtent, pixel_type
 
@@ -248,6 +248,8 @@ class Reduction(GlobalOperator):
         if not isinstance(self.identity, DeviceFunction):
             if isinstance(self.value, t.Struct):
                 raise _wrong(self.combine, f"the identity of {self.value} must be a device function without parameters")
+            if not is_number(self.identity) or not is_value_of(self.identity, self.value):
+                raise _wrong(self.combine, f"the identity {self.identity!r} is not a value of {self.value}")
             return {"REDUCE_identity": kernels.identity_number, "REDUCE_IDENTITY": self.identity}
         signature = _signature(self.identity)
         if signature.params or signature.result != self.value:
@@ -265,8 +267,8 @@ class Histogram(GlobalOperator):
         self.bins = bins
         self.bin = _device(bin, "bin")
         super().__init__(self.bin, name or "histogram")
-        if not 1 <= self.bins <= HISTOGRAM_BYTES // 4:
-            raise DslError(f"a histogram has 1 to {HISTOGRAM_BYTES // 4} bins, not {self.bins}", caller())
+        if not (is_integer(bins) and 1 <= bins <= HISTOGRAM_BYTES // 4):
+            raise DslError(f"a histogram has 1 to {HISTOGRAM_BYTES // 4} bins, not {bins!r}", caller())
 
     @property
     def functions(self) -> Sequence[DeviceFunction]:

@@ -330,7 +330,7 @@ def _signature(source: FunctionSource, scope: Scope) -> tuple[tuple[OperatorPara
     for argument in (*arguments.posonlyargs, *arguments.args):
         if argument.annotation is None:
             raise source.error(f"parameter {argument.arg} needs a type, such as Window[f32] or f32", argument)
-        value = scope.annotation(argument.annotation, source)
+        value = scope.annotation(argument.annotation, source, argument.arg)
         if isinstance(value, WindowType):
             params.append(OperatorParam(argument.arg, value.pixel, True))
         else:
@@ -338,7 +338,7 @@ def _signature(source: FunctionSource, scope: Scope) -> tuple[tuple[OperatorPara
     returns = source.tree.returns
     if returns is None:
         raise source.error(f"{source.tree.name} needs the type of its result, as in `-> f32`", source.tree)
-    return tuple(params), _pixel(scope.annotation(returns, source), source, returns)
+    return tuple(params), _pixel(scope.annotation(returns, source, "return"), source, returns)
 
 
 def _pixel(value: object, source: FunctionSource, node: ast.expr) -> t.Scalar | t.Struct:

@@ -3,6 +3,7 @@
 import gc
 import importlib
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from ptxmotion.dsl import f32
 from ptxmotion.dsl.image import Boundary, Image, Mask, Window, local, pipeline
 from ptxmotion.dsl.image.operators import Accessor
 from ptxmotion.runtime import load
+from ptxmotion.runtime.cuda_device import CudaDevice
 
 pytestmark = pytest.mark.gpu
 
@@ -118,3 +120,22 @@ def test_pipelines_that_end_free_their_memory(execution: str) -> None:
         gc.collect()
         free.append(int(driver.cuMemGetInfo()[1]))
     assert free[-1] >= free[0] - array.nbytes, free
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_a_new_thread_loads_and_launches(in_python: bool) -> None:
+    """No context is current in it, and the device is from another thread."""
+    torch: Any = pytest.importorskip("torch")
+    out, device = torch.zeros(1, dtype=torch.int32, device="cuda"), CudaDevice(in_python=in_python)
+    torch.cuda.synchronize()
+
+    def launch() -> str:
+        mark = load(MARK, device=device)["mark"]
+        mark.set_attribute("MAX_DYNAMIC_SHARED_SIZE_BYTES", 65536)
+        mark.launch(1, 1, out, 9, shared=65536)
+        return mark.decide(1, 1, out, 9).entry
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(launch).result() == "mark"
+    torch.cuda.synchronize()
+    assert out.item() == 9

@@ -143,7 +143,9 @@ API cuCtxPopCurrent(CUcontext* old) {
     *old = current, current = below.back(), below.pop_back();
     return CUDA_SUCCESS;
 }
-API cuCtxGetDevice(CUdevice* device) { return *device = 0, CUDA_SUCCESS; }
+API cuCtxGetDevice(CUdevice* device) {
+    return *device = 0, current == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
 API cuCtxGetStreamPriorityRange(int* least, int* greatest) { return *least = 0, *greatest = -5, CUDA_SUCCESS; }
 
 API cuStreamCreateWithPriority(CUstream* stream, unsigned flags, int) {

@@ -24,6 +24,7 @@ from ptxmotion.dsl.image.streams.running import PlanRun
 from ptxmotion.harness import cuda
 from ptxmotion.harness.cuda import CudaBackend, CudaBuffer, probe
 from ptxmotion.harness.machine import DeviceFailed
+from ptxmotion.runtime.cuda_device import CudaDevice
 from ptxmotion.toolchain import cubin_cache
 
 MODULE = b"kernel plain 8 4 2\nkernel structure 8 12\nkernel nothing\nkernel fault\n"
@@ -336,6 +337,16 @@ def check_memory_is_freed() -> None:
     for _ in range(3):
         PlanRun(case.plan, case.backend, case.ptx)
     assert allocations() == before + 2
+
+
+def check_devices_of_the_runtime_in_new_threads() -> None:
+    """The device is that of the first context, which becomes current in each thread that asks."""
+    device = CudaDevice(in_python=True)
+    questions: list[Callable[[], object]] = [lambda: device.sm, lambda: device.machine.multiprocessors]
+    for question in questions:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(question).result() == question()
+    assert device.sm == 90
 
 
 def check_errors() -> None:

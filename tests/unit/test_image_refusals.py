@@ -1,7 +1,9 @@
 """Each error of an operator or a pipeline is at the line of the user's file."""
 
+import runpy
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from ptxmotion.dsl.image import (
     Window,
     here,
     local,
+    lower,
     operator_from_text,
     pipeline,
     point,
@@ -493,3 +496,70 @@ def test_what_depends_on_threads() -> None:
     found = {name for name, each in intrinsics.INTRINSICS.items() if each.of_threads}
     named = {name for name in intrinsics.INTRINSICS if "sync" in name or name.startswith(("atomic_", "threadfence"))}
     assert found == named | {"activemask", "clock64"}
+
+
+def test_identities_and_bins_that_are_no_values() -> None:
+    for identity in (0.5, 1 << 40, "0", None):
+
+        @reduction(identity=identity)
+        def sums(left: i32, right: i32) -> i32:
+            return left + right
+
+        with pytest.raises(DslError, match=r"the identity .* is not a value of i32") as caught:
+            pipeline(lambda_of(sums)).graph(width=8, height=4)
+        assert caught.value.place is not None and caught.value.place.file == __file__
+    for bins in (2.5, "4", 0):
+        with pytest.raises(DslError, match=f"a histogram has 1 to 8192 bins, not {bins!r}"):
+            Histogram(bins, bin_of_a_thread)  # pyright: ignore[reportArgumentType]
+
+
+def lambda_of(operator: Any) -> Callable[..., Any]:
+    def whole(src: Image[i32]) -> Any:
+        return operator(src)
+
+    return whole
+
+
+GENERIC = """
+from ptxmotion.dsl import device
+from ptxmotion.dsl.image import Accessor, Boundary, Image, Window, local, pipeline, point
+
+def generic(pixel, number):
+    @device
+    def twice(a: pixel) -> pixel:
+        return a + a
+
+    @point
+    def weighed(a: pixel, b: pixel, factor: number) -> pixel:
+        return twice(a) - b
+
+    @local((3, 1))
+    def right(src: Window[pixel]) -> pixel:
+        return src[1, 0]
+
+    @pipeline
+    def whole(src: Image[pixel], factor: number) -> Image[pixel]:
+        return weighed(right(Accessor(src, Boundary.CLAMP)), src, factor)
+
+    return whole
+
+def unknown():
+    @pipeline
+    def nothing(src: "Image[missing]"):
+        return src
+
+    return nothing
+"""
+
+
+def test_types_that_only_annotations_mention(tmp_path: Path) -> None:
+    """Python does not capture them."""
+    file = tmp_path / "generic_operators.py"
+    file.write_text(GENERIC)
+    made = runpy.run_path(str(file))
+    for pixel, number, text in ((i32, f32, "const int *"), (f32, i32, "const float *")):
+        graph = made["generic"](pixel, number).graph(width=8, height=4)
+        assert [node.pixel for node in (*graph.inputs, *graph.nodes)] == [pixel] * 3 and graph.scalars[0].type is number
+        assert text in lower(graph, "fused").cuda
+    with pytest.raises(DslError, match="missing is not defined: a function does not capture names of an enclosing one"):
+        made["unknown"]().graph(width=8, height=4)
