@@ -6,7 +6,8 @@ need. No thread executes a load that it does not execute in the kernel, so nothi
 
 ptxas decides what becomes of the order of the loads: it moves read-only loads over barriers in both directions, plain
 ones over none, and the moved loads need registers. So the pass runs with several distances, and the machine code that
-needs the fewest cycles between its barriers is taken (`Figures.cycles_of_block`).
+needs the fewest cycles between its barriers is taken, in the geometric mean over the usual sizes of blocks
+(`Figures.cycles_of_block`).
 
 Requires: a kernel that computes the same as the given one if ``pairs`` are disjoint. Guarantees: so does each result
 if its pairs are disjoint.

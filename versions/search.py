@@ -25,6 +25,7 @@ bit, in every launch for which its conditions hold. Refuses, with a reason of `R
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -426,7 +427,8 @@ class VersionSearch:
             limits = _least_limits([preferred_between_barriers(other, figures) for other in before])
             if any(limit != 0 for limit in limits):
                 gained = gain(before[0], figures)
-                found.append((figures.cycles_of_block(1), each, gained, limit_by_block(limits)))
+                cycles = math.prod(map(figures.cycles_of_block, BLOCK_WARPS))  # the size of blocks is not known
+                found.append((cycles, each, gained, limit_by_block(limits)))
         if not found:
             return None
         _, chosen, gained, preferred = min(found, key=lambda each: each[0])
