@@ -30,10 +30,14 @@ __all__ = ["RandomGraph", "random_graph"]
 
 _THREADS = 32
 #: Numbers of 32-bit words: of the input, and of each thread's part of the outputs and of the results.
-_INPUT, _SLOT, _RESULT = 256, 16, 64
+_INPUT, _SLOT, _RESULT = 256, 288, 64
+#: Where the sliding pointers and indices of a thread begin in its part, in bytes. They take at most `_MOST_BLOCKS`
+#: times `_MOST_STATEMENTS` steps of 4 bytes.
+_MIDDLE = 608
+_MOST_BLOCKS, _MOST_STATEMENTS = 14, 9
 #: Registers that are not drawn as operands of arithmetic, and their types.
-_NAMED = dict.fromkeys(["%turns", "%i0", "%i1", "%s0", "%s1", "%u0"], "b32") | dict.fromkeys(
-    ["%a0", "%a1", "%a2", "%in", "%out", "%other", "%res", "%u1", "%u2"], "b64"
+_NAMED = dict.fromkeys(["%turns", "%i0", "%i1", "%s0", "%s1", "%u0", "%j0", "%j1"], "b32") | dict.fromkeys(
+    ["%a0", "%a1", "%a2", "%w0", "%w1", "%in", "%out", "%other", "%res", "%u1", "%u2"], "b64"
 )
 #: Types of accesses, with the class of the register and the number of bytes.
 _ACCESSES = (
@@ -144,6 +148,7 @@ class _Graph:
             "f64": [f"%fd{i}" for i in range(rng.randint(2, 3))],
         }
         self.lines: list[str] = []
+        self.is_sliding = rng.random() < 0.4
         #: Instructions that may be repeated.
         self.written: list[str] = []
         self.templates = [each for each in templates() if not each.is_video or (not for_gpu and rng.random() < 0.02)]
@@ -182,10 +187,13 @@ class _Graph:
         emit("mov.u32 %s0, own")
         emit("mad.lo.u32 %s0, %u0, 64, %s0")
         emit("mov.u32 %s1, %s0")
-        emit(f"mov.u32 %turns, {rng.randint(2, 14)}")
+        emit(f"mov.u32 %turns, {rng.randint(2, _MOST_BLOCKS)}")
         emit("and.b32 %i0, %u0, 7")
         emit("mov.u32 %i1, 0")
         emit(f"mov.u64 %a0, {rng.choice(['%out', '%other'])}")
+        for number in range(2):
+            emit(f"mov.u32 %j{number}, 0")
+            emit(f"add.s64 %w{number}, {rng.choice(['%out', '%other'])}, {_MIDDLE}")
         emit("mov.u64 %a1, %other")
         emit("mov.u64 %a2, %out")
         emit("ld.param.u32 %r0, [k]")
@@ -236,7 +244,7 @@ class _Graph:
         self.emit("sub.u32 %turns, %turns, 1")
         self.emit("setp.eq.u32 %stop, %turns, 0")
         self.emit("@%stop bra $end")
-        for _ in range(rng.randint(1, 9)):
+        for _ in range(rng.randint(1, _MOST_STATEMENTS)):
             self.statement()
         choice = rng.random()
         label = f"$b{rng.randrange(self.blocks)}"
@@ -271,10 +279,11 @@ class _Graph:
             self.lines.append(rng.choice(self.written))
             return
         before = len(self.lines)
+        slides = 4 if self.is_sliding else 0.5
         actions = [
             *((8, self.compute), (2, self.logic), (3, self.load), (3, self.store), (2, self.pointer), (1, self.index)),
             *((1, self.parts), (0.5, self.carry), (1, self.table), (0.5, self.call), (0.5, self.space)),
-            (0.5, self.atomic),
+            *((0.5, self.atomic), (slides, self.slide), (slides, self.slide_by_index)),
         ]
         rng.choices([each for _, each in actions], [weight for weight, _ in actions])[0]()
         if len(self.lines) == before + 1:
@@ -410,6 +419,40 @@ class _Graph:
             self.emit(f"{self.guard()}min.u32 {result}, {other}, {rng.randrange(8)}")
         else:
             self.emit(f"{self.guard()}selp.u32 {result}, {other}, {rng.randrange(8)}, {self.reg('pred')}")
+
+    def slide(self) -> None:
+        """Advance a pointer by a word, or access its neighbours. Offsets are no multiples of 8."""
+        rng = self.rng
+        pointer = rng.choice(["%w0", "%w1"])
+        choice = rng.random()
+        if choice < 0.35:
+            self.emit(f"{self.guard()}add.s64 {pointer}, {pointer}, {rng.choice([4, 4, -4])}")
+        else:
+            self.access_word(f"[{pointer}+{rng.choice([-12, -4, 4, 12, 20])}]")
+
+    def slide_by_index(self) -> None:
+        """The same with an index."""
+        rng = self.rng
+        index = rng.choice(["%j0", "%j1"])
+        choice = rng.random()
+        if choice < 0.35:
+            self.emit(f"{self.guard()}add.s32 {index}, {index}, {rng.choice([1, 1, -1])}")
+            return
+        base = rng.choice(["%out", "%other"])
+        if rng.random() < 0.5:
+            self.emit(f"mad.wide.s32 %u1, {index}, 4, {base}")
+        else:
+            self.emit(f"mul.wide.s32 %u1, {index}, 4")
+            self.emit(f"add.s64 %u1, {base}, %u1")
+        self.access_word(f"[%u1+{_MIDDLE + rng.choice([-12, -4, 4, 12])}]")
+
+    def access_word(self, place: str) -> None:
+        rng = self.rng
+        name = rng.choice(["b32", "b32", "f32"])
+        if rng.random() < 0.6:
+            self.emit(f"{self.guard()}ld.global.{name} {self.reg(name)}, {place}")
+        else:
+            self.emit(f"{self.guard()}st.global.{name} {place}, {self.reg(name)}")
 
     def table(self) -> None:
         rng = self.rng
