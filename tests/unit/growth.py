@@ -1,23 +1,34 @@
 """Tests how the time of a computation grows with its input, on machines that run other programs, too.
 
+Calls of functions, also of those that are written in C, do not depend on the machine: `calls` counts them. Where the
+time is spent inside of one call, time has to be measured.
+
 A quadratic algorithm is slow in every attempt. A busy machine, a cold cache or the garbage collector is slow in some.
 So the collector is off, the fastest run of each size counts, and a test fails only after several attempts.
 """
 
 from __future__ import annotations
 
+import cProfile
 import gc
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["assert_near_linear", "best_seconds"]
+__all__ = ["assert_near_linear", "best_seconds", "calls"]
 
 T = TypeVar("T")
 
 #: The largest ratio of times for four times the input: linear is 4, n log n is slightly more, quadratic is 16.
 FACTOR = 10
 ATTEMPTS = 4
+
+
+def calls(work: Callable[[], object]) -> int:
+    """The number of calls of functions while ``work`` runs."""
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def best_seconds(prepare: Callable[[], T], work: Callable[[T], object], runs: int = 1) -> float:
