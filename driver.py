@@ -121,8 +121,8 @@ def optimize(source: str | Module, passes: str | Sequence[Pass | str] = "O2", po
 
     ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or a sequence of passes and names.
     Raises `TypeError` for what is neither text nor a module, `PtxError` for PTX that the parser or the verifier
-    refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for ``gate="ptxas"`` without ptxas, and `ValueError` for a policy
-    that contradicts itself.
+    refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for ``gate="ptxas"`` without ptxas, and `ValueError` for a
+    policy that contradicts itself.
 
     >>> header = ".version 9.0\\n.target sm_90\\n.address_size 64\\n"
     >>> optimize(header + ".entry k() { .reg .b32 %r; mov.u32 %r, 1; ret; }", "dce").changed
