@@ -62,9 +62,7 @@ def _library(array: Any, what: str = "an argument") -> str:
 
 def _is_numpy(array: Any) -> bool:
     """Whether this is an array or a number of NumPy, also of a class that is derived from its arrays."""
-    kind: type[Any] = type(array)
-    is_numpy = kind.__module__ == "numpy" or any(each.__module__ == "numpy" for each in kind.__mro__)
-    return is_numpy and hasattr(array, "shape")
+    return "numpy" in (each.__module__ for each in type(array).__mro__) and hasattr(array, "shape")
 
 
 def shape_of(array: Any) -> tuple[int, ...]:
