@@ -114,8 +114,8 @@ def scaled_twice(src: Image[f32], factor: f32) -> Image[f32]:
 
 
 def test_a_plan_runs_with_other_numbers_in_a_new_thread() -> None:
-    """No context is current there; the arguments of the graph change before anything is copied. The driver would end the
-    process (cuGraphExecKernelNodeSetParams)."""
+    """No context is current there, and the arguments of the graph change before anything is copied. A driver that sets
+    them without a context ends the process."""
     image, backend = np.random.default_rng(0).random((64, 80), np.float32), CudaBackend()
     compiled = scaled_twice.compile((64, 80), execution="graph")
     run = PlanRun(compiled.plan, backend, compiled.ptx)
