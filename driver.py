@@ -120,13 +120,16 @@ def optimize(source: str | Module, passes: str | Sequence[Pass | str] = "O2", po
     """Optimize PTX text or a module. A given module keeps its code; only nested scopes may be flattened.
 
     ``passes`` is a level (``O0`` to ``O3``), a list of names separated by commas, or a sequence of passes and names.
-    Raises `PtxError` for PTX that the parser or the verifier refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for
-    ``gate="ptxas"`` without ptxas, and `ValueError` for a policy that contradicts itself.
+    Raises `TypeError` for what is neither text nor a module, `PtxError` for PTX that the parser or the verifier
+    refuses, `UnknownPass`, `PassFailed`, `ToolMissing` for ``gate="ptxas"`` without ptxas, and `ValueError` for a
+    policy that contradicts itself.
 
     >>> header = ".version 9.0\\n.target sm_90\\n.address_size 64\\n"
     >>> optimize(header + ".entry k() { .reg .b32 %r; mov.u32 %r, 1; ret; }", "dce").changed
     ('k',)
     """
+    if not isinstance(source, str | Module):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"PTX is text, as of Path.read_text(), or a Module, and not a {type(source).__name__}")
     module = parse(source) if isinstance(source, str) else _copy(source)
     verify(module)
     return optimize_in_place(module, passes, policy)

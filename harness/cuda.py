@@ -50,6 +50,7 @@ __all__ = [
     "CudaKernel",
     "CudaModule",
     "call_driver",
+    "for_release",
     "open_backend",
     "probe",
     "require_driver",
@@ -129,6 +130,20 @@ def call_driver(driver: Any, name: str, *arguments: Any) -> Any:
     if status != driver.CUresult.CUDA_SUCCESS:
         raise DeviceFailed(f"{name}: {status.name}")
     return values[0] if len(values) == 1 else tuple(values) or None
+
+
+@contextlib.contextmanager
+def for_release(driver: Any, context: Any) -> Generator[None]:
+    """Make ``context`` current while something is freed, at any time and in any thread: also in one that records a
+    stream, where waiting and freeing would otherwise be errors."""
+    call_driver(driver, "cuCtxPushCurrent", context)
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    mode = call_driver(driver, "cuThreadExchangeStreamCaptureMode", relaxed)
+    try:
+        yield
+    finally:
+        call_driver(driver, "cuThreadExchangeStreamCaptureMode", mode)
+        call_driver(driver, "cuCtxPopCurrent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,12 +555,9 @@ class CudaBackend:
 
 def _free_all(driver: Any, context: Any, pointers: set[int]) -> None:
     """Free the memory of a backend. The driver first finishes the work that uses it. The thread may be any one."""
-    call_driver(driver, "cuCtxPushCurrent", context)
-    try:
+    with for_release(driver, context):
         for pointer in pointers:
             call_driver(driver, "cuMemFree", pointer)
-    finally:
-        call_driver(driver, "cuCtxPopCurrent")
 
 
 def _nothing() -> None:

@@ -64,10 +64,11 @@ class ToolchainError(Exception):
 
 
 class ToolMissing(ToolchainError):
-    """A tool is not on this machine. `install` is the command that installs it."""
+    """A tool is not on this machine. `install` is the command that installs it, or lets another one be found."""
 
     def __init__(self, name: str, reason: str, install: str) -> None:
-        super().__init__(f"{name} not found: {reason}\ninstall it with: {install}")
+        advice = "another one is searched after: " if install.startswith("unset ") else "install it with: "
+        super().__init__(f"{name} not found: {reason}\n{advice}{install}")
         self.name = name
         self.reason = reason
         self.install = install
@@ -77,10 +78,21 @@ class ToolFailed(ToolchainError):
     """A tool ended with an error. `log` has its output on stderr and stdout."""
 
     def __init__(self, name: str, returncode: int, log: str) -> None:
-        super().__init__(f"{name} failed with status {returncode}:\n{log.strip()}")
+        how = f"failed with status {returncode}" if returncode >= 0 else f"was ended by {_signal(-returncode)}"
+        super().__init__(f"{name} {how}" + (f":\n{log.strip()}" if log.strip() else ""))
         self.name = name
         self.returncode = returncode
         self.log = log
+
+
+def _signal(number: int) -> str:
+    """The name of a signal."""
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 class ToolTimeout(ToolchainError):

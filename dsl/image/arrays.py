@@ -45,16 +45,16 @@ def library_of(arrays: Sequence[Any], what: str = "an argument") -> str:
 
 def _library(array: Any, what: str = "an argument") -> str:
     name = type(array).__module__.partition(".")[0]
-    if _is_numpy(array):
-        if hasattr(array, "mask"):
-            raise DslError(f"{what} is a masked array, and masks are not read: use array.filled(value)")
-        return "numpy"
     if name == "torch" and hasattr(array, "is_cuda"):
         if not array.is_cuda:
             raise DslError(f"{what} is a tensor on {array.device}: use tensor.numpy(), or move it to the GPU")
         return "torch"
     if name == "cupy" and hasattr(array, "shape"):
         return "cupy"
+    if _is_numpy(array):
+        if type(array).__name__ != "ndarray" and hasattr(array, "mask"):
+            raise DslError(f"{what} is a masked array, and masks are not read: use array.filled(value)")
+        return "numpy"
     if hasattr(array, "__cuda_array_interface__"):
         return "cuda"
     raise DslError(f"{what} is a {type(array).__name__}, and not an array of NumPy, CuPy or PyTorch")
@@ -62,7 +62,7 @@ def _library(array: Any, what: str = "an argument") -> str:
 
 def _is_numpy(array: Any) -> bool:
     """Whether this is an array or a number of NumPy, also of a class that is derived from its arrays."""
-    return any(each.__module__ == "numpy" for each in type(array).__mro__) and hasattr(array, "shape")
+    return "numpy" in (each.__module__ for each in type(array).__mro__) and hasattr(array, "shape")
 
 
 def shape_of(array: Any) -> tuple[int, ...]:

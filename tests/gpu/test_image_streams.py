@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from ptxmotion.dsl import f32
-from ptxmotion.dsl.image import Image, maximum, pipeline
+from ptxmotion.dsl.image import Image, maximum, pipeline, point
 from ptxmotion.dsl.image.streams.planning import MODES, by_resources, plan_execution
 from ptxmotion.dsl.image.streams.running import PlanRun
 from ptxmotion.harness.cuda import CudaBackend
@@ -103,17 +103,25 @@ def test_memory_is_cleared_for_reductions() -> None:
         assert compiled(image, backend=backend)[0, 0] == image.max()
 
 
+@point
+def scaled(a: f32, factor: f32) -> f32:
+    return a * factor
+
+
+@pipeline
+def scaled_twice(src: Image[f32], factor: f32) -> Image[f32]:
+    return scaled(scaled(src, factor), factor)
+
+
 def test_a_plan_runs_with_other_numbers_in_a_new_thread() -> None:
-    """No context is current there; the arguments of the graph change before anything is copied."""
-    (image,), backend = images("gradients", 64, 80), CudaBackend()
-    compiled = pipeline_of("gradients").compile((64, 80), execution="graph")
+    """No context is current there, and the arguments of the graph change before anything is copied. A driver that sets
+    them without a context ends the process."""
+    image, backend = np.random.default_rng(0).random((64, 80), np.float32), CudaBackend()
+    compiled = scaled_twice.compile((64, 80), execution="graph")
     run = PlanRun(compiled.plan, backend, compiled.ptx)
-    (number,), (output,) = compiled.graph.scalars, compiled.graph.outputs
-
-    def pixels() -> Any:
-        return backend.read(run.memory[output], np.float32, image.size).reshape(image.shape)
-
-    run.run([image.reshape(-1)], {number.name: np.float32(0.5)})
+    (output,) = compiled.graph.outputs
+    run.run([image.reshape(-1)], {"factor": np.float32(0.5)})
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(run.execute, {number.name: np.float32(0.75)}).result()
-    assert np.array_equal(pixels(), compiled(image, 0.75, backend=backend))
+        pool.submit(run.execute, {"factor": np.float32(0.75)}).result()
+    made = backend.read(run.memory[output], np.float32, image.size).reshape(image.shape)
+    assert np.array_equal(made, image * np.float32(0.75) * np.float32(0.75))

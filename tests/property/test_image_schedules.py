@@ -6,7 +6,7 @@ boundaries are random, and there are images in which tiles of a warp are far fro
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,9 +52,10 @@ def test_schedules_compute_what_naive_kernels_compute(seeds: list[int]) -> None:
         check(seed)
 
 
-def check(seed: int) -> None:
+def check(seed: int, graph: Graph | None = None) -> None:
+    """``graph``: instead of a random one."""
     rng = random.Random(seed)
-    graph = random_graph(rng)
+    graph = graph or random_graph(rng)
     arrays = [random_array(image, seed) for image in graph.inputs]
     nvcc = compiler()
     options = Options(nvcc=nvcc)
@@ -94,8 +95,15 @@ def results(compiled: Compiled, arrays: list[NDArray[Any]], message: str) -> lis
     return [made] if isinstance(made, np.ndarray) else list(made)
 
 
-def random_graph(rng: random.Random, least: int = 2, most: int = 5, sizes: Sequence[tuple[int, int]] = SIZES) -> Graph:
-    """``least`` to ``most`` operators of windows and of pixels over one size of images and one type."""
+def random_graph(
+    rng: random.Random,
+    least: int = 2,
+    most: int = 5,
+    sizes: Sequence[tuple[int, int]] = SIZES,
+    windowed: Callable[[random.Random, int, str, Image[Any]], Image[Any]] | None = None,
+) -> Graph:
+    """``least`` to ``most`` operators of windows and of pixels over one size of images and one type. ``windowed`` makes
+    the operators of windows, by default `local`."""
     word = rng.choice([*PIXELS, "i32"])
     width, height = rng.choice(sizes)
     source: InputImage[Any] = InputImage("src", PIXELS[word][0], width, height)
@@ -106,7 +114,7 @@ def random_graph(rng: random.Random, least: int = 2, most: int = 5, sizes: Seque
         images.append(
             point(rng, number, word, first, rng.choice(images))
             if rng.random() < 0.3
-            else local(rng, number, word, first)
+            else (windowed or local)(rng, number, word, first)
         )
     nodes = [image for image in images if isinstance(image, Node)]
     unread = [node for node in nodes if not any(a.image is node for each in nodes for a in each.accesses)]

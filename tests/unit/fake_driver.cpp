@@ -15,6 +15,7 @@
 #include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 using Operation = std::function<void()>;
@@ -169,6 +170,8 @@ API cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuin
     if (graph) *graph = stream->graph;
     return CUDA_SUCCESS;
 }
+static thread_local CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+API cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) { return std::swap(*mode, capture_mode), CUDA_SUCCESS; }
 API cuStreamEndCapture(CUstream stream, CUgraph* graph) {
     if (graph) *graph = stream->graph;
     return stream->graph = nullptr, CUDA_SUCCESS;
@@ -256,7 +259,9 @@ API cuEventCreate(CUevent* event, unsigned flags) {
 }
 API cuEventDestroy(CUevent event) { return delete event, CUDA_SUCCESS; }
 API cuEventRecord(CUevent event, CUstream) { return event->time = ticks, CUDA_SUCCESS; }
-API cuEventSynchronize(CUevent) DONE
+API cuEventSynchronize(CUevent) {
+    return capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
 API cuEventElapsedTime(float* milliseconds, CUevent first, CUevent second) {
     if (first->time < 0 || second->time < 0 || !first->is_timed || !second->is_timed) return CUDA_ERROR_INVALID_HANDLE;
     return *milliseconds = static_cast<float>(second->time - first->time), CUDA_SUCCESS;

@@ -1,7 +1,8 @@
-"""Passes of another distribution that fail or break a kernel: the error names the pass and the kernel."""
+"""What `optimize` is called with: passes of another distribution that fail or break a kernel, and wrong arguments."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -72,3 +73,9 @@ def test_what_the_verifier_refuses_names_the_pass_if_that_is_known() -> None:
         optimize(PTX, several)
     with pytest.raises(PassFailed, match=r"^pass 'mine' broke 'k'"):
         optimize(PTX, several, Policy(verify_each=True))
+
+
+@pytest.mark.parametrize("source", [Path("a.ptx"), PTX.encode(), None])
+def test_what_is_no_ptx(source: Any) -> None:
+    with pytest.raises(TypeError, match=rf"PTX is text, .*, and not a {type(source).__name__}"):
+        optimize(source, "O1")

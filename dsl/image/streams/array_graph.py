@@ -85,11 +85,8 @@ class ArrayGraph:
 
 def _wait(driver: Any, context: Any, launched: Any, _held: object) -> None:
     """Wait for the last launch of a graph. What it uses is held until then."""
-    from ....harness.cuda import call_driver
+    from ....harness.cuda import call_driver, for_release
 
-    call_driver(driver, "cuCtxPushCurrent", context)
-    try:
+    with for_release(driver, context):
         call_driver(driver, "cuEventSynchronize", launched)
         call_driver(driver, "cuEventDestroy", launched)
-    finally:
-        call_driver(driver, "cuCtxPopCurrent")
