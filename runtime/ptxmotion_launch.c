@@ -1747,11 +1747,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
         }
         at += (size + 7) / 8;
     }
-    struct memo *memo = &memos[hash >> 60];
-    /* The driver's work for the launch before has displaced it from the cache. The driver is asked in the meantime. */
-    for (size_t at = 0; at < sizeof *memo; at += 64)
-        __builtin_prefetch((const char *)memo + at);
-    return memo;
+    return &memos[hash >> 60];
 }
 
 static int is_same_key(const struct memo_key *key, const struct memo_key *other, uint32_t read_words)
@@ -1892,6 +1888,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
 {
     uint32_t last = kernel->version_count - 1, chosen = 0;
     int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
+    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
     struct facts facts;
     facts.kernel = kernel;
     facts.config = config;
@@ -1904,10 +1901,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     for (int slot = 0; slot < kernel->extent_count; slot++)
         facts.states[slot] = NOT_READ;
     struct memo_key key;
-    struct memo *memo = last && arguments != NULL ? memo_of(&facts, &key) : NULL;
-    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
-    if (common != PTXMOTION_TAKEN)
-        memo = NULL;
+    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
     if (memo != NULL && is_valid(memo, &key, &facts)) {
         for (; chosen < last && memo->reasons[chosen] != PTXMOTION_TAKEN; chosen++) {
             if (reasons != NULL)
