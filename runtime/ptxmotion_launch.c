@@ -1648,11 +1648,10 @@ static SEPARATE int examine(struct facts *facts, const struct version *version, 
     return runs_as_many(facts, version, changed, kind);
 }
 
-/* A reason that holds for all versions, or PTXMOTION_TAKEN. */
+/* A reason that holds for all versions, or PTXMOTION_TAKEN. Asks nothing of the driver, and reads no argument. */
 static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
                          uint32_t flags, int kind)
 {
-    int capture = CAPTURE_NONE;
     if (flags & PTXMOTION_ORIGINAL || (arguments == NULL && kernel->parameter_count))
         return PTXMOTION_FORBIDDEN;
     if (kind & NO_VERSION)
@@ -1661,11 +1660,16 @@ static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config 
     if (config->block[0] > 1024 || config->block[1] > 1024 || config->block[2] > 64 || threads == 0 ||
         threads > 1024 || config->grid[1] > 65535 || config->grid[2] > 65535 || blocks_of(config) == 0)
         return PTXMOTION_BAD_LAUNCH; /* the driver refuses it, and says why */
-    /* The legacy null stream is never captured. While another stream is captured, a launch into it may be an error. */
-    if (!(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
-        (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE))
-        return PTXMOTION_CAPTURED;
     return PTXMOTION_TAKEN;
+}
+
+/* Whether a launch into the stream of `config` may be captured, and no version may be. The legacy null stream is never
+ * captured. While another stream is captured, a launch into it may be an error. */
+static int is_captured(const ptxmotion_kernel *kernel, const ptxmotion_config *config, uint32_t flags)
+{
+    int capture = CAPTURE_NONE;
+    return !(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
+           (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE);
 }
 
 /* The memory of one launch. */
@@ -1684,9 +1688,9 @@ static void count(struct version *version, int reason, uint32_t failed)
 
 /* --- remembered decisions --------------------------------------------------------------------------------------- */
 
-/* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
 #define STATED_EXTENTS 0x80000000u /* in the flags of a key: the caller states extents */
 
+/* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
 struct memo_key {
     uint64_t serial, generation;
     const ptxmotion_kernel *kernel;
@@ -1904,10 +1908,15 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     for (int slot = 0; slot < kernel->extent_count; slot++)
         facts.states[slot] = NOT_READ;
     struct memo_key key;
-    struct memo *memo = last && arguments != NULL ? memo_of(&facts, &key) : NULL;
+    struct memo *memo = NULL;
     int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
-    if (common != PTXMOTION_TAKEN)
-        memo = NULL;
+    if (last && common == PTXMOTION_TAKEN) {
+        memo = memo_of(&facts, &key); /* before the driver is asked: see there */
+        if (is_captured(kernel, config, flags)) {
+            common = PTXMOTION_CAPTURED;
+            memo = NULL;
+        }
+    }
     if (memo != NULL && is_valid(memo, &key, &facts)) {
         for (; chosen < last && memo->reasons[chosen] != PTXMOTION_TAKEN; chosen++) {
             if (reasons != NULL)
