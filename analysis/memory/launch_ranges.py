@@ -398,8 +398,7 @@ class Place:
 
     def _find_positive(self) -> dict[Atom, int]:
         """By parameter of 32 bits a lower bound as a signed word, which is 0 or more, from comparisons with constants
-        and
-        with sums of coordinates."""
+        and with sums of coordinates."""
         found: dict[Atom, int] = {}
         for test in self._guards:
             atom = next(iter(test.right.atoms), None)
