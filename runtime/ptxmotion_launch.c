@@ -1648,10 +1648,11 @@ static SEPARATE int examine(struct facts *facts, const struct version *version, 
     return runs_as_many(facts, version, changed, kind);
 }
 
-/* A reason that holds for all versions, or PTXMOTION_TAKEN. Asks nothing of the driver, and reads no argument. */
+/* A reason that holds for all versions, or PTXMOTION_TAKEN. */
 static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config *config, void **arguments,
                          uint32_t flags, int kind)
 {
+    int capture = CAPTURE_NONE;
     if (flags & PTXMOTION_ORIGINAL || (arguments == NULL && kernel->parameter_count))
         return PTXMOTION_FORBIDDEN;
     if (kind & NO_VERSION)
@@ -1660,16 +1661,11 @@ static int common_reason(const ptxmotion_kernel *kernel, const ptxmotion_config 
     if (config->block[0] > 1024 || config->block[1] > 1024 || config->block[2] > 64 || threads == 0 ||
         threads > 1024 || config->grid[1] > 65535 || config->grid[2] > 65535 || blocks_of(config) == 0)
         return PTXMOTION_BAD_LAUNCH; /* the driver refuses it, and says why */
+    /* The legacy null stream is never captured. While another stream is captured, a launch into it may be an error. */
+    if (!(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
+        (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE))
+        return PTXMOTION_CAPTURED;
     return PTXMOTION_TAKEN;
-}
-
-/* Whether a launch into the stream of `config` may be captured, and no version may be. The legacy null stream is never
- * captured. While another stream is captured, a launch into it may be an error. */
-static int is_captured(const ptxmotion_kernel *kernel, const ptxmotion_config *config, uint32_t flags)
-{
-    int capture = CAPTURE_NONE;
-    return !(flags & PTXMOTION_CAPTURE) && (uintptr_t)config->stream > LEGACY_STREAM &&
-           (kernel->module->driver->stream_is_capturing(config->stream, &capture) || capture != CAPTURE_NONE);
 }
 
 /* The memory of one launch. */
@@ -1751,11 +1747,7 @@ static struct memo *memo_of(const struct facts *facts, struct memo_key *key)
         }
         at += (size + 7) / 8;
     }
-    struct memo *memo = &memos[hash >> 60];
-    /* The driver's work for the launch before has displaced it from the cache. The driver is asked in the meantime. */
-    for (size_t at = 0; at < sizeof *memo; at += 64)
-        __builtin_prefetch((const char *)memo + at);
-    return memo;
+    return &memos[hash >> 60];
 }
 
 static int is_same_key(const struct memo_key *key, const struct memo_key *other, uint32_t read_words)
@@ -1896,6 +1888,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
 {
     uint32_t last = kernel->version_count - 1, chosen = 0;
     int kind = config->attribute_count ? kind_of_launch(config) : PLAIN_LAUNCH;
+    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
     struct facts facts;
     facts.kernel = kernel;
     facts.config = config;
@@ -1908,15 +1901,7 @@ static void choose(ptxmotion_kernel *kernel, const ptxmotion_config *config, voi
     for (int slot = 0; slot < kernel->extent_count; slot++)
         facts.states[slot] = NOT_READ;
     struct memo_key key;
-    struct memo *memo = NULL;
-    int common = last ? common_reason(kernel, config, arguments, flags, kind) : PTXMOTION_TAKEN;
-    if (last && common == PTXMOTION_TAKEN) {
-        memo = memo_of(&facts, &key); /* before the driver is asked: see there */
-        if (is_captured(kernel, config, flags)) {
-            common = PTXMOTION_CAPTURED;
-            memo = NULL;
-        }
-    }
+    struct memo *memo = last && common == PTXMOTION_TAKEN ? memo_of(&facts, &key) : NULL;
     if (memo != NULL && is_valid(memo, &key, &facts)) {
         for (; chosen < last && memo->reasons[chosen] != PTXMOTION_TAKEN; chosen++) {
             if (reasons != NULL)

@@ -40,6 +40,7 @@ def inside_buffers(
     ranges = facts.get(AccessRanges)
     clamped = ClampedIndices(facts, limits)
     found: dict[Condition, None] = {}
+    needs_everything = False
     for home, instr in _loads(kernel):
         if home[0] >= 0 and home in (homes if instr.form.lanes == 1 else vectors):
             continue
@@ -50,7 +51,9 @@ def inside_buffers(
             continue
         known = ranges.of(instr)
         if known is None or reference is None or (known, reference.bytes) not in assumed.ranges:
-            found.update(dict.fromkeys(_everything(assumed)))
+            if not needs_everything:
+                found.update(dict.fromkeys(_everything(assumed)))
+            needs_everything = True
         else:
             found.update(dict.fromkeys(_inside(known, reference.bytes)))
     return tuple(found)

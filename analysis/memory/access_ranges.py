@@ -81,6 +81,8 @@ class AccessRanges:
         #: The accesses at the same address, except for a constant, and with the same guards: (instruction, constant,
         #: bytes) by (address without its constant, guards). A range is computed for all accesses of a group.
         self._groups: dict[_Group, list[tuple[Instr, int, int]]] = {}
+        #: By address without its constant: its groups.
+        self._of_base: dict[Poly, list[_Group]] = {}
         #: By instruction its group.
         self._group_of: dict[Instr, _Group] = {}
         #: By group its range; a group that was not asked for is missing.
@@ -164,6 +166,7 @@ class AccessRanges:
             group = (access.address - constant(access.address.value), access.guards)
             self._groups.setdefault(group, []).append((access.instr, access.address.value, access.bytes))
         for group, members in self._groups.items():
+            self._of_base.setdefault(group[0], []).append(group)
             self._group_of |= dict.fromkeys((instr for instr, _, _ in members), group)
 
     def _range_of_group(self, group: _Group) -> AccessRange | None:
@@ -183,8 +186,8 @@ class AccessRanges:
         """The pointer and the bounds of the distance of each range of the groups with this address."""
         if base not in self._bounds:
             bounds: set[tuple[int, Expression, Expression]] = set()
-            for group in self._groups:
-                found = self._range_of_group(group) if group[0] == base else None
+            for group in self._of_base.get(base, ()):
+                found = self._range_of_group(group)
                 if found is not None:
                     first, last = self._extent(group)
                     start = _signed(first)

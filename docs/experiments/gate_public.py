@@ -2,7 +2,7 @@
 
     python docs/experiments/gate_public.py docs/experiments/gate_public.csv [--fit] [--verbose]
     python docs/experiments/gate_public.py docs/experiments/gate_unseen.csv --unseen [--verbose]
-        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS] [--most KERNELS]
+        [--without PROGRAM] [--again FILE] [--shortest NANOSECONDS] [--most KERNELS] [--steady SHARE]
 
 The table is that of `kernel_times_table.py`. The programs are split into two halves by a hash of their names. With
 `--unseen`, no threshold was chosen on any of them, and they are reported together. Each rule is reported on each group:
@@ -29,7 +29,8 @@ run, and its gain is that of the other run, so that noise is no possible gain; t
 kept and slower are printed. With both options, FILE and the first table may be lists with commas, of runs of different
 programs.
 
-`--most N` counts at most N kernels of a program, the first ones by name.
+`--most N` counts at most N kernels of a program, the first ones by name. `--steady 0.05` leaves out kernels of which
+the ratio of a version differs by more than 5 % between the rounds of a run.
 
 `--shortest` leaves out kernels whose launches are shorter on average. The clock of CUPTI has steps of 32 ns, which is
 1 % of 3,200 ns.
@@ -108,6 +109,11 @@ class Version:
     def ratios(self) -> list[float]:
         """The ratio in each run."""
         return [self.ratio] if self.again is None else [self.ratio, self.again.ratio]
+
+    def is_steady(self, by: float) -> bool:
+        """Whether no ratio differs by more than this share between the rounds of a run."""
+        runs = [self, *([self.again] if self.again is not None else [])]
+        return all(each.high <= (1 + by) * each.low for run in runs for each in run.launches)
 
     @property
     def gain(self) -> float:
@@ -279,6 +285,12 @@ def with_another_run(versions: Sequence[Version], others: Sequence[Version]) -> 
     return [replace(each, again=other) for each, other in found if other is not None]
 
 
+def steady(versions: Sequence[Version], by: float) -> list[Version]:
+    """The versions of the kernels all of whose versions are steady."""
+    unsteady = {(each.program, each.kernel) for each in versions if not each.is_steady(by)}
+    return [each for each in versions if (each.program, each.kernel) not in unsteady]
+
+
 def first_kernels(versions: Sequence[Version], most: int) -> list[Version]:
     """The versions of the first ``most`` kernels of each program by name, of those that an arm changes."""
     kernels: dict[str, set[str]] = defaultdict(set)
@@ -392,6 +404,7 @@ def main() -> int:
     parser.add_argument("--again", type=Path, metavar="FILE", help="the table of another run")
     parser.add_argument("--shortest", type=float, default=0, metavar="NANOSECONDS", help="leave out shorter kernels")
     parser.add_argument("--most", type=int, default=0, metavar="KERNELS", help="count so many kernels of a program")
+    parser.add_argument("--steady", type=float, metavar="SHARE", help="leave out kernels whose rounds differ by more")
     parser.add_argument("--without", action="append", default=[], metavar="PROGRAM", help="leave out a program")
     arguments = parser.parse_args()
     versions, others = (
@@ -405,6 +418,8 @@ def main() -> int:
     )
     if arguments.again:
         versions = with_another_run(versions, others)
+    if arguments.steady is not None:
+        versions = steady(versions, arguments.steady)
     if arguments.most:
         versions = first_kernels(versions, arguments.most)
     groups = {

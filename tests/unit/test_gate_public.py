@@ -86,6 +86,20 @@ def test_kernels_that_are_slower_again(tmp_path: Path, capsys: pytest.CaptureFix
     assert found.gain == pytest.approx((0.9 * 0.98 * 0.9) ** (1 / 4))
 
 
+def test_kernels_whose_rounds_differ_can_be_left_out(tmp_path: Path) -> None:
+    gains = {"cycles": 90_000.0}
+    rows = [("p", "k", "O3", 132, 1.1, gains), ("p", "k", "gated", 132, 1.0, gains), ("p", "m", "O3", 132, 1.1, gains)]
+    versions = table(tmp_path / "t.csv", *rows)
+    text = (tmp_path / "t.csv").read_text().replace("5,1.0,1.0,1.0", "5,1.0,0.97,1.05")
+    (tmp_path / "t.csv").write_text(text)
+    assert len(study.steady(versions, 0.05)) == 3
+    versions = study.read(tmp_path / "t.csv")
+    assert [each.kernel for each in study.steady(versions, 0.05)] == ["m"]
+    assert len(study.steady(versions, 0.1)) == 3
+    again = study.with_another_run(study.steady(versions, 0.1)[:1], versions)
+    assert again[0].is_steady(0.05) and len(study.steady(study.with_another_run(versions, versions), 0.05)) == 1
+
+
 def test_noise_is_no_possible_gain(tmp_path: Path) -> None:
     """The version that seems the fastest in one run is measured in the other one."""
     faster, slower = {"cycles": 90_000.0}, {"cycles": 110_000.0}

@@ -38,6 +38,7 @@ FIGURES = {
     "cycles": 100.0,
     "looped": 40.0,
     "quickest": 30.0,
+    "fetched": 8.0,
     "by_depth": [{"load_global": 2}, {"store_global": 1, "integer": 4}],
 }
 
@@ -102,6 +103,7 @@ def test_arms_are_executed_in_turn_and_compared(tmp_path: Path, capsys: pytest.C
     assert float(changed["ratio"]) == pytest.approx(2002 / 1002, rel=1e-3)
     assert (changed["global_before"], changed["loads_after"]) == (2 + 8, 2)
     assert (changed["looped_before"], changed["quickest_after"], changed["weight_in_loops_after"]) == (40, 30, 8 * 5)
+    assert changed["fetched_after"] == 8
     # `other` is unchanged, so two executions of each round are compared with each other.
     same = next(row for row in table if row["kernel"] == "other")
     assert (same["arms"], same["ratio"]) == ("nvcc O3 lcm sscm", "1.0000")

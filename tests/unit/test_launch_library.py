@@ -506,7 +506,8 @@ def test_parameters_at_other_places() -> None:
     launch(bound(driver), n=7)
     ((entry, _, values),) = driver.launched
     assert entry == "k_1" and values[2] == struct.pack("<I", 7)
-    machine = CudaMachine(None, {}, contract_of(Version("k_1")).kernels["k"], {"k": aligned.parameters, "k_1": aligned.parameters})
+    sizes = {"k": aligned.parameters, "k_1": aligned.parameters}
+    machine = CudaMachine(None, {}, contract_of(Version("k_1")).kernels["k"], sizes)
     assert machine.extra_sizes("k_1") == []
 
 

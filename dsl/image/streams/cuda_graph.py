@@ -5,7 +5,7 @@ give others. The nodes keep addresses and numbers. `CudaGraph.set` gives them ot
 
 Requires: a driver. Guarantees: nothing but the edges of the plan orders the nodes.
 Refuses: `DeviceFailed` for every error of the driver, and in a thread in which no context is current:
-cuGraphExecKernelNodeSetParams of driver 580 does not return an error there, but ends the process.
+cuGraphAddKernelNode and cuGraphExecKernelNodeSetParams of driver 580 return no error there, but end the process.
 Reference: CUDA Driver API 13.0, graph management.
 """
 
