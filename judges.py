@@ -172,11 +172,13 @@ class Assembled:
 
 
 def _names_of(item: object) -> list[str]:
-    """The names of a kernel and of its parameters. ptxas 13.0 ends with an error if an entry and a parameter of another
-    one have the same name."""
-    from .ptx import Kernel
+    """The name of a variable, or those of a kernel and of its parameters. ptxas 13.0 ends with an error if an entry and
+    a parameter of another one have the same name."""
+    from .ptx import Kernel, Variable
 
-    return [item.name, *(param.name for param in item.params or ())] if isinstance(item, Kernel) else []
+    if isinstance(item, Kernel):
+        return [item.name, *(param.name for param in item.params or ())]
+    return [item.name] if isinstance(item, Variable) else []
 
 
 def _keys_of(module: Module) -> dict[str, bytes]:

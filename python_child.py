@@ -76,8 +76,22 @@ def import_paths() -> list[str]:
 
 
 def process_pool(workers: int) -> ProcessPoolExecutor:
-    """A pool of forked processes. Processes of ``spawn`` and ``forkserver`` would import from the current folder."""
+    """A pool of forked processes. Processes of ``spawn`` and ``forkserver`` would import from the current folder. They
+    end soon after this process, also if it is killed."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    return ProcessPoolExecutor(workers, mp_context=get_context("fork"))
+    return ProcessPoolExecutor(workers, get_context("fork"), _end_after, (os.getpid(),))
+
+
+def _end_after(parent: int) -> None:
+    """End this process when ``parent`` has ended. A worker of a pool would wait for its next task forever."""
+    import threading
+    import time
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1684,9 +1684,9 @@ static void count(struct version *version, int reason, uint32_t failed)
 
 /* --- remembered decisions --------------------------------------------------------------------------------------- */
 
-/* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
 #define STATED_EXTENTS 0x80000000u /* in the flags of a key: the caller states extents */
 
+/* What a decision depends on, besides the extents: words without padding, so that keys are compared by words. */
 struct memo_key {
     uint64_t serial, generation;
     const ptxmotion_kernel *kernel;

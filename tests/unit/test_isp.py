@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from ptxmotion import Policy, optimize
 from ptxmotion.analysis.interior.block_bounds import BlockBounds, Needs, Unbounded
@@ -151,6 +153,18 @@ def test_spills_are_those_of_the_worse_side() -> None:
     module = parse(kernel("max.s32 %r7, %r6, 0;", "st.global.u32 [%rd5], %r7;"))
     assert run_passes(module, "isp:least=1")
     assert usual_figures(Fixed(), module)["k"].spills == 5
+
+
+def test_the_resident_warps_are_those_of_the_whole_kernel() -> None:
+    class Fixed(StaticJudge):
+        def figures(self, module: Module) -> dict[str, Figures]:
+            found = {each.name: Figures("", 8, 0, 64, 1, resident=(64,) * 4) for each in module.entries}
+            return {**found, "k": replace(found["k"], registers=168, warps=8, resident=(12, 8, 0, 0))}
+
+    module = parse(kernel("max.s32 %r7, %r6, 0;", "st.global.u32 [%rd5], %r7;"))
+    assert run_passes(module, "isp:least=1")
+    usual = usual_figures(Fixed(), module)["k"]
+    assert (usual.registers, usual.warps, usual.resident) == (168, 8, (12, 8, 0, 0))
 
 
 def test_a_split_kernel_is_not_split_again() -> None:

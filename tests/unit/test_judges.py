@@ -90,6 +90,12 @@ def test_a_name_that_a_parameter_has_is_not_taken() -> None:
     assert [each.name for each in parse(texts[0]).entries] == ["one_1", "two_0"]
 
 
+def test_a_name_that_a_variable_has_is_not_taken() -> None:
+    """ptxas would refuse the module: the run would be in vain."""
+    texts, _ = prepared(parse(_HEADER + _VARIABLE + ".const .u32 one_0 = 3;\n" + _ONE + _TWO))
+    assert [each.name for each in parse(texts[0]).entries] == ["one_1", "two_0"]
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -1,14 +1,17 @@
 """Analyses are computed once, and are never older than their kernel."""
 
+import importlib
 import operator
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable
 from operator import methodcaller
 
 import pytest
+from ptxmotion import analysis
 from ptxmotion.analysis import Facts
-from ptxmotion.analysis.fact_marks import for_any_promise
+from ptxmotion.analysis.fact_marks import for_any_promise, is_for_any_promise
 from ptxmotion.analysis.manager import NotPreserved
 from ptxmotion.analysis.memory.alias import Promise
 from ptxmotion.analysis.profile import Profile
@@ -18,6 +21,14 @@ from ptxmotion.transforms.pipeline import KernelTransform
 TEXT = (
     ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u32 n)\n{\n.reg .pred %p<4>;\n"
     ".reg .b32 %r<9>;\nadd.u32 %r1, %r2, 1;\n@%p1 bra L;\nadd.u32 %r3, %r1, 1;\nL:\nret;\n}\n"
+)
+
+
+COPY = (
+    ".version 8.5\n.target sm_80\n.address_size 64\n.visible .entry k(.param .u64 x, .param .u64 y) {\n"
+    ".reg .b32 %r<2>;\n.reg .f32 %f<2>;\n.reg .b64 %d<6>;\nld.param.u64 %d1, [x];\nld.param.u64 %d2, [y];\n"
+    "mov.u32 %r1, %tid.x;\nmul.wide.u32 %d3, %r1, 4;\nadd.u64 %d4, %d1, %d3;\nadd.u64 %d5, %d2, %d3;\n"
+    "ld.global.f32 %f1, [%d4];\nst.global.f32 [%d5], %f1;\nret;\n}\n"
 )
 
 
@@ -180,6 +191,33 @@ def test_what_depends_on_no_promise_is_computed_once() -> None:
     assert other.get(additions_under_any_promise) is facts.get(additions_under_any_promise)
     assert other.memory is not facts.memory and other.memory.promise is promise
     assert other.get(count_additions) == 2 and count_additions not in facts._of_code  # pyright: ignore[reportPrivateUsage]
+
+
+class Silent(Promise):
+    """A promise that must not be read."""
+
+    def __getattribute__(self, name: str) -> object:
+        assert name.startswith("__"), f"a fact for any promise has read {name}"
+        return super().__getattribute__(name)
+
+
+def marked_functions() -> dict[str, Callable[[Facts], object]]:
+    """The marked functions, class methods and classes of all analyses, by name."""
+    found: dict[str, Callable[[Facts], object]] = {}
+    for each in pkgutil.walk_packages(analysis.__path__, f"{analysis.__name__}."):
+        module = importlib.import_module(each.name)
+        own = [item for item in vars(module).values() if getattr(item, "__module__", "") == each.name]
+        methods = [getattr(item, name) for item in own if isinstance(item, type) for name in vars(item)]
+        marked = [item for item in (*own, *methods) if is_for_any_promise(item)]
+        found |= {f"{each.name}.{item.__qualname__}": item for item in marked}
+    return found
+
+
+def test_what_is_computed_once_for_all_promises_reads_none() -> None:
+    found = marked_functions()
+    assert {name.rpartition(".")[2] for name in found} >= {"_ssa", "_values", "_divergence", "AccessRanges", "of"}
+    for name, compute in found.items():
+        assert Facts(parse(COPY).kernels[0], promise=Silent()).get(compute) is not None, name
 
 
 def test_nothing_is_shared_after_a_change() -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,32 @@ def test_python_is_started_in_one_place() -> None:
             if isinstance(node, ast.Name) and node.id in ("ProcessPoolExecutor", "Process"):
                 found.append(f"{'/'.join(parts)}:{node.lineno}")
     assert not found
+
+
+def test_workers_end_with_a_process_that_is_killed() -> None:
+    """They would wait for their next task forever."""
+    code = (
+        "import os, time\n"
+        "from ptxmotion.python_child import process_pool\n"
+        "pool = process_pool(2)\n"
+        "print(*{pool.submit(os.getpid).result(), *pool._processes}, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    started = subprocess.Popen(python_command(code), env=child_environment(), stdout=subprocess.PIPE, text=True)
+    assert started.stdout is not None
+    workers = [int(each) for each in started.stdout.readline().split()]
+    started.kill()
+    started.wait()
+    assert len(workers) == 2
+    end = time.monotonic() + 20
+    while (left := [each for each in workers if is_running(each)]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not left
+
+
+def is_running(process: int) -> bool:
+    """Whether a process runs, and is not only kept until its parent has asked for its exit code."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from ptxmotion.contract import (
     parse,
 )
 from ptxmotion.contract.bytecode import encode
-from ptxmotion.runtime.choice import Flag
+from ptxmotion.runtime.choice import Flag, Reason
 from ptxmotion.runtime.cuda_machine import CudaMachine
 from ptxmotion.runtime.library import packed_config
 from test_launch_library import (
@@ -206,6 +207,23 @@ def test_remembered_decisions_are_those_of_new_ones() -> None:
                 assert extent.end != (x, y)[unknown]
                 assert old != "k" and not any(_reads(each, unknown, n) for each in versions[old == "k_2"].requires)
     assert remembered > 100 and exceptions > 0
+
+
+@pytest.mark.parametrize(
+    ("threads", "flags", "reason"), [(0, Flag(0), Reason.BAD_LAUNCH), (32, Flag.ORIGINAL, Reason.FORBIDDEN)]
+)
+def test_no_argument_of_a_launch_without_versions_is_read(threads: int, flags: Flag, reason: Reason) -> None:
+    """The driver refuses a launch without threads before it reads arguments, which need not be there."""
+    driver = driver_of()
+    module = built_library().bind(
+        encode(contract_of(Version("k_1", (DISJOINT,)))), driver.MODULE, driver=driver.table()
+    )
+    functions = module.library.functions
+    kernel = functions.ptxmotion_find(module.address, b"k")
+    arguments, choice, reasons = (ctypes.c_void_p * 3)(), (ctypes.c_uint8 * 256)(), (ctypes.c_uint8 * 2)()
+    config = packed_config((1, 1, 1), (threads, 1, 1), 0, 0, 0, 0)
+    functions.ptxmotion_choose(kernel, config, arguments, None, int(flags), choice, reasons)
+    assert list(reasons) == [reason, Reason.TAKEN] and choice[0] == 1
 
 
 @pytest.mark.parametrize("flags", [Flag(0), Flag.MAPPED_ONCE])

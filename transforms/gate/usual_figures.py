@@ -49,7 +49,7 @@ def _of_usual_code(whole: Figures, usual: Figures) -> Figures:
     """The figures of a split kernel. Its usual code is what is executed; the whole kernel is what is launched."""
     spills = max(usual.spills, whole.spills - usual.spills)
     launched = {"code": whole.code, "registers": whole.registers, "warps": whole.warps, "threads": whole.threads}
-    return replace(usual, **launched, spills=spills)
+    return replace(usual, **launched, resident=whole.resident, spills=spills)
 
 
 def usual_parts(module: Module) -> dict[str, Kernel]:
