@@ -1,11 +1,13 @@
 """Compilation of kernels to PTX: nvcc, the cache, errors with their Python line; kernels from CUDA C++ and from PTX."""
 
 import os
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source
+from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source, u8
+from ptxmotion.dsl.functions import signature_of
 from ptxmotion.ptx import PtxError, parse
 from ptxmotion.toolchain.tools import ToolFailed, ToolMissing, compile_cuda, find_tool
 
@@ -236,3 +238,40 @@ def test_an_invalid_cache_entry_is_ignored(tmp_path: Path, damage: str) -> None:
             entry.write_bytes({"short": whole[:-20], "empty": b"", "binary": bytes(range(256))}[damage])
     assert kept.ptx("a") == first and compiler.calls == 2
     assert kept.ptx("a") == first and compiler.calls == 2  # the damaged entry was replaced
+
+
+#: Functions whose annotations mention types of what is around them, which have the names of others in the module.
+HIDDEN = """
+from ptxmotion.dsl import device, f32, i32, u8
+
+Pixel, Number = f32, i32
+
+def made_for(Pixel, constant):
+    @device
+    def chosen(a: Pixel, b: "Number") -> Pixel:
+        return a + constant
+
+    return chosen
+
+class Types:
+    Number = u8
+
+    @device
+    def inside(a: Number, b: Pixel) -> Number:
+        return a
+"""
+
+
+def test_types_of_enclosing_functions_hide_those_of_the_module(tmp_path: Path) -> None:
+    """Python does not capture what only annotations mention, but evaluates annotations where they stand."""
+    file = tmp_path / "hidden_types.py"
+    file.write_text(HIDDEN)
+    made = runpy.run_path(str(file))
+    chosen, inside = made["made_for"](u8, 1), made["Types"].inside
+    for function, constants, types in (
+        (chosen, {}, [u8, i32, u8]),
+        (chosen, {"Pixel": i32}, [i32, i32, i32]),
+        (inside, {}, [u8, f32, u8]),
+    ):
+        signature = signature_of(function.source(), function.scope(constants), function.name)
+        assert [*(param.type for param in signature.params), signature.result] == types
