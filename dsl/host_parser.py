@@ -93,6 +93,9 @@ class _Parser:
             if node is None:
                 raise self.source.error(f"parameter {argument.arg} needs a type: host[i32], or i32", argument)
             value = self.scope.annotation(node, self.source)
+            if value != self.scope.annotation(node, self.source, argument.arg):
+                message = f"{ast.unparse(node)} is another type where the program is defined: it does not capture names"
+                raise self.source.error(f"{message} of an enclosing function that only annotations mention", node)
             if not isinstance(value, HostArray | t.Scalar):
                 raise self.source.error("a program takes host[type] arrays and scalars such as i32", node)
             for name in {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}:

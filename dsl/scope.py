@@ -1,8 +1,10 @@
 """Finds the object that a name in a function's source refers to, as Python does: closure, module, builtins.
 
 Guarantees: names are looked up when the function is translated, not when it is defined. Attributes are followed through
-modules, classes, enumerations and plain objects. Python does not capture names that only annotations mention; of
-parameters and results, the values that Python gave the annotations are used then.
+modules, classes, enumerations and plain objects. Python does not capture names that only annotations mention. So in
+functions that are defined in a function or a class, annotations of parameters and results with such names have the
+values that Python gave them. With ``from __future__ import annotations`` there are no such values, and the name is that
+of the module.
 """
 
 from __future__ import annotations
@@ -77,11 +79,13 @@ class Scope:
             except SyntaxError:
                 raise source.error(f"{node.value!r} is not a type", node) from None
             ast.fix_missing_locations(node)
+        given = self._given(name)
+        if given is not MISSING and self._may_be_shadowed(node):
+            return given
         try:
             return self._evaluate(node)
         except _Undefined as why:
-            given = getattr(self._function, "__annotations__", {}).get(name, MISSING)
-            if given is not MISSING and not isinstance(given, str):
+            if given is not MISSING:
                 return given
             hint = ": a function does not capture names of an enclosing one that only annotations mention"
             is_nested = "<locals>" in getattr(self._function, "__qualname__", "")
@@ -90,6 +94,22 @@ class Scope:
             raise source.error(why.message, node) from None
         except TypeError as why:  # i32[3], or an object that cannot be indexed
             raise source.error(f"{ast.unparse(node)} is not a type: {why}", node) from None
+
+    def _given(self, name: str) -> Any:
+        """The value that Python gave the annotation of a parameter or of the result; `MISSING` if it is a text or not
+        known."""
+        try:
+            given = getattr(self._function, "__annotations__", {}).get(name, MISSING)
+        except NameError:  # Python 3.14 evaluates annotations here
+            return MISSING
+        return MISSING if isinstance(given, str) else given
+
+    def _may_be_shadowed(self, node: ast.expr) -> bool:
+        """Whether an annotation mentions a name that the function does not capture, but that may be one of the function
+        or the class around it. Constants replace what Python knows."""
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        is_nested = "." in getattr(self._function, "__qualname__", "")
+        return is_nested and not names <= self._cells.keys() and not names & self.constants.keys()
 
     def _evaluate(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant):

@@ -337,11 +337,12 @@ class CudaBackend:
     def trim(self) -> None:
         """Return the pool to the driver."""
         self.synchronize()
-        for pointers in self._pool.values():
+        # Meanwhile the end of an object may return more memory to the pool.
+        pool, self._pool = self._pool, {}
+        for pointers in pool.values():
             for pointer in pointers:
                 self.call("cuMemFree", pointer)
-            self._allocated.difference_update(pointers)
-        self._pool.clear()
+                self._allocated.discard(pointer)
 
     def view(self, buffer: CudaBuffer, offset: int, nbytes: int, /) -> CudaBuffer:
         """A part of a buffer."""

@@ -144,15 +144,29 @@ def check_apart(inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
 
 
 def check_writeable(outputs: Sequence[Any]) -> None:
-    """Raise `DslError` if an output in the memory of the host cannot be written, or shares memory with another one."""
+    """Raise `DslError` if an output in the memory of the host cannot be written, has elements that share memory, or
+    shares memory with another one."""
     import numpy as np
 
     hosts = [each for each in outputs if _is_numpy(each)]
     for number, output in enumerate(hosts):
         if not output.flags.writeable:
             raise DslError("an array of out= is read-only")
+        if _may_overlap_itself(output):
+            raise DslError("elements of an array of out= share memory")
         if any(np.shares_memory(output, other) for other in hosts[:number]):
             raise DslError("an array of out= shares memory with another output")
+
+
+def _may_overlap_itself(array: Any) -> bool:
+    """Whether elements of a NumPy array may share memory: a step along an axis is not beyond all smaller steps."""
+    end = int(array.itemsize)
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(array.strides, array.shape, strict=True)):
+        if size > 1:
+            if stride < end:
+                return True
+            end += stride * (size - 1)
+    return False
 
 
 def _extent(array: Any) -> tuple[int, int]:

@@ -64,7 +64,11 @@ def is_value_of(value: float, type: t.Scalar) -> bool:
     """
     if type.is_integer:
         low, high = type.limits
-        return bool(low <= value <= high) and value == int(value)
+        try:
+            number = int(value)
+        except (OverflowError, ValueError):  # an infinity or a NaN
+            return False
+        return low <= number <= high and bool(number == value)  # NumPy would round the limits to its type
     try:
         float(value)
     except OverflowError:  # an integer

@@ -339,6 +339,24 @@ def check_memory_is_freed() -> None:
     assert allocations() == before + 2
 
 
+def check_memory_that_is_freed_during_a_trim() -> None:
+    """The garbage collector may end an object with memory at any time."""
+    backend = CudaBackend()
+    first, second = backend.allocate(1), backend.allocate(1 << 21)
+    backend.free(first)
+    kept, call = [second], backend.call
+
+    def calling(name: str, *arguments: Any) -> Any:
+        if name == "cuMemFree" and kept:
+            backend.free(kept.pop())
+        return call(name, *arguments)
+
+    backend.call = calling
+    backend.trim()
+    assert not kept and allocations() == 1
+    assert backend.allocate(1 << 21).pointer == second.pointer and allocations() == 1
+
+
 def check_devices_of_the_runtime_in_new_threads() -> None:
     """The device is that of the first context, which becomes current in each thread that asks."""
     device = CudaDevice(in_python=True)

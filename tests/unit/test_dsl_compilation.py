@@ -1,11 +1,13 @@
 """Compilation of kernels to PTX: nvcc, the cache, errors with their Python line; kernels from CUDA C++ and from PTX."""
 
 import os
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, i32, kernel, ptr, ptx_source
+from ptxmotion.dsl import DslError, Nvcc, blockIdx, const_ptr, cuda_source, f32, host, i32, kernel, ptr, ptx_source, u8
+from ptxmotion.dsl.functions import signature_of
 from ptxmotion.ptx import PtxError, parse
 from ptxmotion.toolchain.tools import ToolFailed, ToolMissing, compile_cuda, find_tool
 
@@ -236,3 +238,58 @@ def test_an_invalid_cache_entry_is_ignored(tmp_path: Path, damage: str) -> None:
             entry.write_bytes({"short": whole[:-20], "empty": b"", "binary": bytes(range(256))}[damage])
     assert kept.ptx("a") == first and compiler.calls == 2
     assert kept.ptx("a") == first and compiler.calls == 2  # the damaged entry was replaced
+
+
+#: Functions whose annotations mention types of what is around them, which have the names of others in the module.
+HIDDEN = """
+from ptxmotion.dsl import device, f32, host, i32, program, u8
+
+Pixel, Number = f32, i32
+
+def made_for(Pixel, constant):
+    @device
+    def chosen(a: Pixel, b: "Number") -> Pixel:
+        return a + constant
+
+    return chosen
+
+def program_for(Pixel):
+    @program
+    def nothing(values: host[Pixel], n: Number):
+        pass
+
+    return nothing
+
+class Types:
+    Number = u8
+
+    @device
+    def inside(a: Number, b: Pixel) -> Number:
+        return a
+"""
+
+
+def test_types_of_enclosing_functions_hide_those_of_the_module(tmp_path: Path) -> None:
+    """Python does not capture what only annotations mention, but evaluates annotations where they stand."""
+    file = tmp_path / "hidden_types.py"
+    file.write_text(HIDDEN)
+    made = runpy.run_path(str(file))
+    chosen, inside = made["made_for"](u8, 1), made["Types"].inside
+    for function, constants, types in (
+        (chosen, {}, [u8, i32, u8]),
+        (chosen, {"Pixel": i32}, [i32, i32, i32]),
+        (inside, {}, [u8, f32, u8]),
+    ):
+        signature = signature_of(function.source(), function.scope(constants), function.name)
+        assert [*(param.type for param in signature.params), signature.result] == types
+
+
+def test_programs_do_not_take_a_type_of_the_module_for_one_of_a_function(tmp_path: Path) -> None:
+    """A printed program is a text in which the names of the module are known, and no others."""
+    file = tmp_path / "hidden_types.py"
+    file.write_text(HIDDEN)
+    made = runpy.run_path(str(file))
+    assert [param.type for param in made["program_for"](f32).host.params] == [host[f32], i32]
+    with pytest.raises(DslError, match=r"host\[Pixel\] is another type where the program is defined") as caught:
+        _ = made["program_for"](u8).host
+    assert caught.value.place is not None and "host[Pixel]" in caught.value.place.text

@@ -206,6 +206,14 @@ def test_results_that_cannot_be_written() -> None:
     both = np.zeros((5, 10), np.int32)
     with pytest.raises(DslError, match="an array of out= shares memory with another output"):
         chain(array, 2, out=(both[:4], both[1:]), backend=backend)
+    windows = np.lib.stride_tricks.sliding_window_view(np.zeros(13, np.int32), 10, writeable=True)
+    repeated = np.lib.stride_tricks.as_strided(np.zeros(10, np.int32), (4, 10), (0, 4))
+    for each in (windows, repeated):
+        with pytest.raises(DslError, match="elements of an array of out= share memory"):
+            chain(array, 2, out=(np.zeros_like(array), each), backend=backend)
+    turned = np.zeros((10, 4), np.int32).T[::-1, ::-1]
+    chain(array, 2, out=(np.zeros_like(array), turned), backend=backend)
+    assert np.array_equal(turned, -array)
     beside = np.zeros((4, 10, 2), np.int32)
     chain(array, 2, out=(beside[..., 0], beside[..., 1]), backend=backend)
     assert np.array_equal(beside[..., 1], -array) and beside[..., 0].any()

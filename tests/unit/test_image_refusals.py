@@ -4,7 +4,7 @@ import runpy
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -263,6 +263,10 @@ def large_products(src: Image[f32]) -> Image[f32]:
     return middle(Accessor(src, Boundary.CLAMP, scale=Fraction(63, 64)), space=IterationSpace(1 << 25, 1))
 
 
+def rounded_limit(src: Image[i32]) -> Image[f32]:
+    return middle(Accessor(src, Boundary.constant(cast("float", np.float32(2**31)))))
+
+
 CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (wrong_argument_count, "middle takes 1 arguments, not 2"),
     (
@@ -289,6 +293,7 @@ CALLS: Sequence[tuple[Callable[..., Any], str]] = [
     (an_array, "argument a of both is an image or a number, not a ndarray"),
     (large_integer, "argument b of both is 1000*, which is not a value of f32"),
     (large_constant, "1000* is not a value of f32"),
+    (rounded_limit, "2147483648.* is not a value of i32"),
     (another_pipeline, "no_image computes arrays: within another pipeline, call no_image.function"),
     (large_products, "argument src of middle would be read at coordinates beyond"),
 ]

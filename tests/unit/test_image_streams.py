@@ -1,5 +1,6 @@
 """Plans of launches: dependences, buffers that share memory, the model of streams, and runs of plans."""
 
+import gc
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +21,7 @@ from ptxmotion.dsl.image.streams.model import KernelTime, graph_time, serial_edg
 from ptxmotion.dsl.image.streams.pipelining import Usage, is_complementary, pipelined, usage_of
 from ptxmotion.dsl.image.streams.planning import MODES, by_resources, by_threads, plan_execution, usage_by
 from ptxmotion.dsl.image.streams.running import PlanRun
-from ptxmotion.emulator.backend import EmulatorBackend
+from ptxmotion.emulator.backend import Buffer, EmulatorBackend
 from ptxmotion.suites.registry import find
 
 
@@ -431,3 +432,39 @@ def test_a_pipelined_plan_computes_what_naive_kernels_compute() -> None:
     for seed in range(3):
         (made,) = PlanRun(plan, EmulatorBackend(), ptx).run([image], {}, seed)
         assert np.array_equal(made, expected)
+
+
+class Small(EmulatorBackend):
+    """A backend with memory for ``count`` buffers only. ``held`` are those that were not freed."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+        self.held: list[Buffer] = []
+
+    def allocate(self, nbytes: int) -> Buffer:
+        if len(self.held) == self.count:
+            raise MemoryError(nbytes)
+        self.held.append(super().allocate(nbytes))
+        return self.held[-1]
+
+    def free(self, buffer: Buffer) -> None:
+        self.held.remove(buffer)
+        super().free(buffer)
+
+
+def test_a_plan_frees_its_memory_also_if_it_gets_too_little() -> None:
+    lowered = lower(diamond.graph(40, 8), "naive")
+    ptx = {name: kernel.ptx(compiler()) for name, kernel in lowered.kernels.items()}
+    plan = plan_execution(lowered, "chain")
+    backend = Small(2)
+    with pytest.raises(MemoryError):
+        PlanRun(plan, backend, ptx)
+    gc.collect()
+    assert not backend.held
+    backend = Small(100)
+    run = PlanRun(plan, backend, ptx)
+    assert len(backend.held) > 2
+    del run
+    gc.collect()
+    assert not backend.held

@@ -37,14 +37,20 @@ class PlanRun:
         lowered = plan.lowered
         modules = {name: backend.load(text) for name, text in ptx.items()}
         self.kernels = {name: modules[name].kernel(kernel.entry(ptx[name])) for name, kernel in lowered.kernels.items()}
-        slots = [backend.allocate(size) for size in plan.sharing.slots]
+        owned: list[Any] = []
+        # From here on, for an allocation that fails leaves the others to be freed.
+        self._free = weakref.finalize(self, _free_each, backend, owned)
+        self._free.atexit = False
+
+        def allocate(size: int) -> Any:
+            owned.append(backend.allocate(size))
+            return owned[-1]
+
+        slots = [allocate(size) for size in plan.sharing.slots]
         #: By image: its memory. Several images may have the same buffer.
         self.memory: dict[Image[Any], Any] = {image: slots[slot] for image, slot in plan.sharing.slot_of.items()}
         for image in (*lowered.graph.inputs, *lowered.graph.outputs):
-            self.memory[image] = backend.allocate(bytes_of(image))
-        owned = [*slots, *(self.memory[image] for image in (*lowered.graph.inputs, *lowered.graph.outputs))]
-        self._free = weakref.finalize(self, _free_each, backend, owned)
-        self._free.atexit = False
+            self.memory[image] = allocate(bytes_of(image))
         self._graph: CudaGraph | None = None
 
     def run(
