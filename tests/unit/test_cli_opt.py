@@ -268,8 +268,8 @@ def test_time_passes_shows_the_gate(
 
     monkeypatch.setenv("PTXMOTION_CACHE", str(tmp_path / "cache"))
     first = gate_rows()
-    assert set(first) == {"runs of ptxas", "reading of machine code"}
-    assert first["runs of ptxas"] == first["reading of machine code"] >= 2
+    # Of two kernels, before and after the passes.
+    assert first == {"runs of ptxas": 1, "reading of machine code": 1}
     assert set(gate_rows()) == {"results from the cache"}
     assert set(gate_rows("--gate=static")) == {"static figures"}
     assert gate_rows("--gate=off") == {}
